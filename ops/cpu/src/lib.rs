@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+#![doc = include_str!("../README.md")]
+
+pub mod acts;
+pub mod convert;
+pub mod formats;
+mod kernels;
+pub mod level;
+mod linear;
+pub mod math;
+pub mod mem;
+mod pack;
+pub mod probe;
+pub mod threads;
+mod tile;
+pub mod weights;
+
+pub use acts::{Acts, Precision};
+pub use formats::{E8M0, F8E4M3, F8E5M2, Overflow};
+pub use level::{Isa, Level, LevelError};
+pub use linear::linear;
+pub use threads::{Pool, ThreadsError};
+pub use tile::tile;
+pub use weights::{Format, PANEL, PackedRef, PackedWeight, ShapeError, Weight, WeightRef};

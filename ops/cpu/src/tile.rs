@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The tile, from which every product of activations and weights is made: some rows times one panel of 64 outputs.
+
+use crate::acts::{Acts, Values};
+use crate::kernels::bf16_tile::{self, Bf16Tile};
+use crate::kernels::dot::dispatch_dot;
+use crate::kernels::f32_tile::{self, F32Tile};
+use crate::kernels::simd::dispatch;
+use crate::level::Level;
+use crate::pack;
+use crate::weights::{BLOCK, Data, Format, MX_GROUP, PANEL, Scales, ShapeError, Weight, check_len, panel_bytes};
+use std::cell::RefCell;
+use std::ops::Range;
+
+/// The E8M0 codes whose powers of two keep every E4M3 value a normal BF16 number: 2^-9 and 448 both stay in range.
+const BF16_EXACT_SCALES: std::ops::RangeInclusive<u8> = 10..=246;
+
+/// One panel of a weight, given out in chunks of packed inputs.
+#[derive(Clone, Copy)]
+pub(crate) struct Chunks<'w> {
+    weight: Weight<'w>,
+    panel: usize,
+}
+
+/// Some inputs of a panel, packed.
+pub(crate) struct Chunk<'a> {
+    pub(crate) format: Format,
+    /// Inputs, not padded.
+    pub(crate) k: usize,
+    pub(crate) data: &'a [u8],
+    /// One scale for each 128 inputs; empty for other formats.
+    pub(crate) block_scales: &'a [f32],
+    /// `[k / 32][64]`; empty for other formats.
+    pub(crate) mx_scales: &'a [u8],
+    /// Whether the fast decoders of the F32 kernels cannot take the data.
+    pub(crate) special: bool,
+}
+
+impl<'w> Chunks<'w> {
+    pub(crate) fn k(&self) -> usize {
+        self.weight.k()
+    }
+
+    /// Inputs `k`, packed into the scratch where the weight is row-major. `k` starts at a multiple of 128.
+    #[inline]
+    pub(crate) fn get<'a>(
+        &self,
+        level: Level,
+        k: Range<usize>,
+        packed: &'a mut [u8],
+        packed_scales: &'a mut [u8],
+    ) -> Chunk<'a>
+    where
+        'w: 'a,
+    {
+        let format = self.weight.format();
+        let bytes = panel_bytes(format, k.len());
+        let blocks = k.start / BLOCK..k.end.div_ceil(BLOCK);
+        let grid_row = self.panel * PANEL / BLOCK * self.k().div_ceil(BLOCK);
+        let groups = k.start / MX_GROUP * PANEL..k.end.div_ceil(MX_GROUP) * PANEL;
+        match self.weight {
+            Weight::Packed(weight) => {
+                let start = k.start * PANEL * format.value_bytes();
+                Chunk {
+                    format,
+                    k: k.len(),
+                    data: &weight.panel(self.panel)[start..start + bytes],
+                    block_scales: match weight.scales {
+                        Scales::Block(scales) => &scales[grid_row + blocks.start..grid_row + blocks.end],
+                        _ => &[],
+                    },
+                    mx_scales: match weight.scales {
+                        Scales::Mx(scales) => &scales[self.panel * self.k().div_ceil(MX_GROUP) * PANEL..][groups],
+                        _ => &[],
+                    },
+                    special: weight.special.get(self.panel).copied().unwrap_or(false),
+                }
+            }
+            Weight::RowMajor(weight) => {
+                let data = &mut packed[..bytes];
+                pack::pack_panel(level, weight, self.panel, k.clone(), data);
+                let block_scales = match weight.data {
+                    Data::Fp8Block { scales, .. } => &scales[grid_row + blocks.start..grid_row + blocks.end],
+                    _ => &[],
+                };
+                let is_mx = format == Format::Mxfp8;
+                let mx_scales = &mut packed_scales[..if is_mx { groups.len() } else { 0 }];
+                pack::pack_mx_scales(weight, self.panel, k.clone(), mx_scales);
+                let special = pack::is_special(format, data, mx_scales);
+                Chunk { format, k: k.len(), data, block_scales, mx_scales, special }
+            }
+        }
+    }
+
+    /// Whether BF16 dot products give the right result: E8M0 scales are folded into BF16 exponents, which is exact only in
+    /// range and for numbers.
+    fn fits_bf16(&self) -> bool {
+        let ok = |scale: u8| BF16_EXACT_SCALES.contains(&scale);
+        let numbers = |codes: &[u8]| !pack::is_special(Format::Mxfp8, codes, &[]);
+        match self.weight {
+            Weight::RowMajor(weight) => match weight.data {
+                Data::F32(_) => false,
+                Data::Bf16(_) | Data::Fp8Block { .. } => true,
+                Data::Mxfp8 { codes, scales } => {
+                    let rows = self.panel * PANEL..weight.n.min((self.panel + 1) * PANEL);
+                    let groups = weight.k.div_ceil(MX_GROUP);
+                    scales[rows.start * groups..rows.end * groups].iter().all(|scale| ok(scale.to_bits()))
+                        && numbers(zerocopy::IntoBytes::as_bytes(&codes[rows.start * weight.k..rows.end * weight.k]))
+                }
+            },
+            Weight::Packed(weight) => match weight.scales {
+                Scales::None => weight.format == Format::Bf16,
+                Scales::Block(_) => true,
+                Scales::Mx(scales) => {
+                    let groups = weight.k.div_ceil(MX_GROUP) * PANEL;
+                    scales[self.panel * groups..(self.panel + 1) * groups].iter().all(|&scale| ok(scale))
+                        && numbers(weight.panel(self.panel))
+                }
+            },
+        }
+    }
+}
+
+/// Scratch of a thread, for the chunk that a tile works on.
+struct Scratch {
+    expanded: crate::mem::Buffer,
+    packed: crate::mem::Buffer,
+    packed_scales: crate::mem::Buffer,
+}
+
+/// The largest chunk of either kernel, in values.
+const CHUNK_VALUES: usize = bf16_tile::CHUNK * PANEL;
+
+thread_local! {
+    static SCRATCH: RefCell<Option<Scratch>> = const { RefCell::new(None) };
+}
+
+impl Scratch {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            // An expanded chunk is F32 in the F32 kernels, BF16 in the others.
+            expanded: crate::mem::Buffer::zeroed((f32_tile::CHUNK * PANEL * 4).max(CHUNK_VALUES * 2))?,
+            // A packed chunk is at most F32 in the F32 kernels, BF16 in the others.
+            packed: crate::mem::Buffer::zeroed((f32_tile::CHUNK * PANEL * 4).max(CHUNK_VALUES * 2))?,
+            packed_scales: crate::mem::Buffer::zeroed(CHUNK_VALUES / MX_GROUP)?,
+        })
+    }
+}
+
+/// Computes `out[i][j] = sum over k of acts[rows[i]][k] * weight[64 * panel + j][k]`, `[rows, 64]` in F32.
+///
+/// Outputs beyond the weight's N are zero. The sums run along K in a fixed order, so each row's result is the same bit
+/// for bit whatever rows share the call and whether the weight is packed or row-major.
+pub fn tile(weight: Weight<'_>, panel: usize, acts: &Acts, rows: &[u32], out: &mut [f32]) -> Result<(), ShapeError> {
+    if acts.k() != weight.k() {
+        return Err(ShapeError::Mismatch { what: "columns of the activations", expected: weight.k(), found: acts.k() });
+    }
+    check_len("out", out.len(), &[rows.len(), PANEL])?;
+    if panel >= weight.panels() {
+        return Err(ShapeError::Mismatch { what: "panel beyond the last", expected: weight.panels(), found: panel });
+    }
+    if let Some(&row) = rows.iter().find(|&&row| row as usize >= acts.m()) {
+        return Err(ShapeError::Mismatch { what: "row beyond the last", expected: acts.m(), found: row as usize });
+    }
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let chunks = Chunks { weight, panel };
+    SCRATCH.with_borrow_mut(|scratch| {
+        let scratch = match scratch {
+            Some(scratch) => scratch,
+            None => scratch.insert(Scratch::new()?),
+        };
+        match acts.values() {
+            Values::F32(values, stride) => {
+                let rows: Vec<_> = rows.iter().map(|&row| values[row as usize * stride..].as_ptr()).collect();
+                f32_tile(acts.level(), chunks, &rows, out, scratch);
+            }
+            Values::Bf16(values, stride) if chunks.fits_bf16() => {
+                let rows: Vec<_> = rows.iter().map(|&row| values[row as usize * stride..].as_ptr()).collect();
+                let Scratch { expanded, packed, packed_scales } = scratch;
+                let level = acts.level();
+                dispatch_dot(level, Bf16Tile { level, chunks, rows: &rows, out, expanded, packed, packed_scales });
+            }
+            Values::Bf16(values, stride) => {
+                // F32 weights, and scales outside of BF16's range: rare with BF16 activations, so not made fast.
+                let padded = acts.k().next_multiple_of(4);
+                let mut wide = vec![0.0; rows.len() * padded];
+                for (wide, &row) in wide.chunks_exact_mut(padded.max(1)).zip(rows) {
+                    let at = row as usize * stride;
+                    crate::convert::bf16_to_f32(acts.level(), &values[at..at + padded], wide);
+                }
+                let rows: Vec<_> = (0..rows.len()).map(|row| wide[row * padded..].as_ptr()).collect();
+                f32_tile(acts.level(), chunks, &rows, out, scratch);
+            }
+        }
+        Ok(())
+    })
+}
+
+fn f32_tile(level: Level, chunks: Chunks<'_>, rows: &[*const f32], out: &mut [f32], scratch: &mut Scratch) {
+    let Scratch { expanded, packed, packed_scales } = scratch;
+    let expanded = zerocopy::FromBytes::mut_from_bytes(expanded).expect("an aligned buffer of whole F32 values");
+    dispatch(level, F32Tile { level, chunks, rows, out, expanded, packed, packed_scales });
+}

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! All integration tests of the crate, in one binary.
+
+mod convert;
+mod formats;
+mod level;
+mod math;
+mod support;
+mod threads;
+mod tile;

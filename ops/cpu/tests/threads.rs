@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The pool: every task once, panics arrive, panels are disjoint.
+
+use cpu_tiles::threads::{ColumnPanels, default_threads};
+use cpu_tiles::{Pool, ThreadsError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+#[test]
+fn every_task_runs_once_on_any_thread_count() {
+    for threads in [1, 2, 3, 8] {
+        let pool = Pool::new(threads).unwrap();
+        assert_eq!(pool.threads(), threads);
+        for tasks in [0, 1, 2, 7, 1000] {
+            let counts: Vec<_> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
+            for _ in 0..20 {
+                pool.run(tasks, |task| {
+                    counts[task].fetch_add(1, Ordering::Relaxed);
+                });
+            }
+            assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 20));
+        }
+    }
+}
+
+#[test]
+fn workers_wake_from_sleep() {
+    let pool = Pool::new(3).unwrap();
+    for _ in 0..5 {
+        std::thread::sleep(Duration::from_millis(5));
+        let sum = AtomicUsize::new(0);
+        pool.run(100, |task| {
+            sum.fetch_add(task, Ordering::Relaxed);
+        });
+        assert_eq!(sum.into_inner(), 4950);
+    }
+}
+
+#[test]
+fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
+    let pool = Pool::new(3).unwrap();
+    let outcome = catch_unwind(AssertUnwindSafe(|| pool.run(50, |task| assert!(task != 17, "task 17"))));
+    let message = outcome.unwrap_err();
+    assert_eq!(message.downcast_ref::<&str>(), Some(&"task 17"));
+    let count = AtomicUsize::new(0);
+    pool.run(50, |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+    });
+    assert_eq!(count.into_inner(), 50);
+}
+
+#[test]
+fn nested_runs_and_runs_from_several_threads_finish() {
+    let pool = Pool::new(2).unwrap();
+    let count = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                pool.run(10, |_| {
+                    pool.run(10, |_| {
+                        count.fetch_add(1, Ordering::Relaxed);
+                    });
+                });
+            });
+        }
+    });
+    assert_eq!(count.into_inner(), 300);
+}
+
+#[test]
+fn items_are_visited_with_their_index() {
+    let pool = Pool::new(3).unwrap();
+    let mut items = vec![0; 257];
+    pool.for_each_mut(&mut items, |index, item| *item = index * 3);
+    assert!(items.iter().enumerate().all(|(index, item)| *item == index * 3));
+    pool.for_each_mut(&mut Vec::<usize>::new(), |_, _| unreachable!("there are no items"));
+}
+
+#[test]
+fn panels_cover_the_matrix_and_are_claimed_once() {
+    let mut matrix = vec![0; 4 * 10];
+    let panels = ColumnPanels::new(&mut matrix, 10, 4);
+    assert_eq!(panels.panels(), 3);
+    for index in 0..3 {
+        let mut panel = panels.claim(index);
+        assert_eq!(panel.rows(), 4);
+        for row in 0..4 {
+            panel.row(row).fill(100 * index + row);
+        }
+    }
+    assert!(catch_unwind(AssertUnwindSafe(|| panels.claim(1))).is_err(), "a second claim must be refused");
+    for (at, value) in matrix.iter().enumerate() {
+        assert_eq!(*value, at % 10 / 4 * 100 + at / 10);
+    }
+}
+
+#[test]
+fn impossible_counts_are_errors() {
+    assert!(matches!(Pool::new(0), Err(ThreadsError::BadCount { count: 0 })));
+    assert_eq!(Pool::new(5000).unwrap_err().to_string(), "thread count is 5000, expected 1 to 1024");
+    assert!(default_threads() >= 1);
+}
