@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Tasks of the workspace. `cargo xtask help` lists the verbs.
+//!
+//! Exit codes: 0 all well, 1 something failed, 2 the command line is wrong.
+
+mod cargo;
+mod ci;
+mod cli;
+mod report;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use cli::{Request, Usage, Verb};
+use workspace::Workspace;
+
+fn main() -> ExitCode {
+    let outcome = cli::parse(std::env::args().skip(1))
+        .map_err(anyhow::Error::from)
+        .and_then(|request| run(&request));
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            if error.is::<Usage>() {
+                eprintln!("`cargo xtask help` shows the verbs and their options.");
+                return ExitCode::from(2);
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether the task found everything in order.
+fn run(request: &Request) -> anyhow::Result<bool> {
+    match &request.verb {
+        Verb::Help => {
+            print!("{}", cli::HELP);
+            Ok(true)
+        }
+        Verb::Test(selection) => {
+            let plan = test::Plan::new(selection, &Workspace::enter()?)?;
+            if request.dry_run {
+                plan.describe();
+                return Ok(true);
+            }
+            let totals = plan.run()?;
+            println!("{totals}");
+            Ok(totals.failed == 0)
+        }
+        Verb::Tidy if request.dry_run => {
+            tidy::describe();
+            Ok(true)
+        }
+        Verb::Tidy => tidy::run(),
+        Verb::Ci if request.dry_run => {
+            ci::describe(&Workspace::enter()?)?;
+            Ok(true)
+        }
+        Verb::Ci => ci::run(&Workspace::enter()?),
+    }
+}
