@@ -169,7 +169,7 @@ fn dequantize(level: Level, codes: &[F8E4M3], scale: f32, out: &mut [bf16]) {
             for (x, out) in x.remainder().iter().zip(o.into_remainder()) {
                 *out = bf16::from_f32(x.to_f32() * scale);
             }
-            if nan || !(scale.abs() < FAST_SCALE) {
+            if nan || !is_fast_scale(scale) {
                 for (x, out) in codes.iter().zip(out) {
                     *out = bf16::from_f32(x.to_f32() * scale);
                 }
@@ -179,7 +179,10 @@ fn dequantize(level: Level, codes: &[F8E4M3], scale: f32, out: &mut [bf16]) {
     dispatch(level, Dequantize(codes, scale, out));
 }
 
-/// Scales below this, times 2^120, are finite.
-pub(crate) const FAST_SCALE: f32 = 128.0;
+/// Whether the decoders can take a scale: whether it is finite, times 2^120 too.
+pub(crate) fn is_fast_scale(scale: f32) -> bool {
+    scale.abs() < 128.0
+}
+
 /// What brings the decoders' values, which are 2^-120 times the codes', to scale.
 pub(crate) const TWO_120: f32 = f32::from_bits((120 + 127) << 23);

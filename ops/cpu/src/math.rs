@@ -21,7 +21,7 @@ fn exp_v<S: Simd>(s: S, x: S::V) -> S::V {
     let x = s.min(s.splat(89.0), s.max(s.splat(-104.0), x));
     let n = s.round(s.mul(x, s.splat(std::f32::consts::LOG2_E)));
     // ln2 in two parts, the first short enough that n times it is exact.
-    let r = s.fma(n, s.splat(-0.693_359_375), x);
+    let r = s.fma(n, s.splat(-0.693_359_4), x);
     let r = s.fma(n, s.splat(2.121_944_4e-4), r);
     let mut p = s.splat(1.987_569_1e-4);
     for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {

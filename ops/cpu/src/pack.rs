@@ -3,6 +3,7 @@
 //! From row-major weights to the packed layout of [`crate::weights`]: whole panels at load, and cache-sized chunks of
 //! panels where a row-major weight is used in place.
 
+use crate::convert::TWO_120;
 use crate::formats::{E8M0, F8E4M3};
 use crate::level::{Isa, Level};
 use crate::weights::{Data, Format, MX_GROUP, PANEL, WeightRef, packed_index};
@@ -12,8 +13,9 @@ use zerocopy::IntoBytes;
 /// The largest E8M0 code whose power of two, times 2^120, is finite in F32: what the F32 kernels scale decoded codes by.
 pub(crate) const LARGEST_FAST_SCALE: u8 = 134;
 
-/// Packs inputs `k` of panel `panel` into `out`, of which every byte is written. `k` starts at a multiple of 4.
-pub(crate) fn pack_panel(level: Level, weight: WeightRef<'_>, panel: usize, k: Range<usize>, out: &mut [u8]) {
+/// Packs inputs `k` of panel `panel` into `out`, of which every byte is written. `k` starts at a multiple of 4. Returns
+/// whether there is a NaN among E4M3 codes.
+pub(crate) fn pack_panel(level: Level, weight: WeightRef<'_>, panel: usize, k: Range<usize>, out: &mut [u8]) -> bool {
     let values = match weight.data {
         Data::F32(values) => values.as_bytes(),
         Data::Bf16(values) => values.as_bytes(),
@@ -28,7 +30,7 @@ pub(crate) fn pack_panel(level: Level, weight: WeightRef<'_>, panel: usize, k: R
     let padded = k.len().next_multiple_of(4);
     assert_eq!(out.len(), padded * PANEL * size);
 
-    let transposed = transpose_blocks(level, format, &rows, out);
+    let (transposed, mut nan) = transpose_blocks(level, format, &rows, out);
     // What the block transposition did not cover: the last inputs, the last outputs, and the zeros of the padding.
     for output in 0..PANEL {
         let row = rows.get(output).copied().unwrap_or_default();
@@ -36,42 +38,58 @@ pub(crate) fn pack_panel(level: Level, weight: WeightRef<'_>, panel: usize, k: R
         for k in from..padded {
             let at = packed_index(format, output, k) * size;
             match row.get(k * size..(k + 1) * size) {
-                Some(value) => out[at..at + size].copy_from_slice(value),
+                Some(value) => {
+                    out[at..at + size].copy_from_slice(value);
+                    nan |= size == 1 && F8E4M3::from_bits(value[0]).is_nan();
+                }
                 None => out[at..at + size].fill(0),
             }
         }
     }
+    nan
 }
 
 /// Transposes whole blocks of 8 outputs by 32 bytes along K; returns how many inputs of each whole group of 8 rows it
-/// has done.
-fn transpose_blocks(level: Level, format: Format, rows: &[&[u8]], out: &mut [u8]) -> usize {
+/// has done, and whether there was a NaN among E4M3 codes.
+fn transpose_blocks(level: Level, format: Format, rows: &[&[u8]], out: &mut [u8]) -> (usize, bool) {
     #[cfg(target_arch = "x86_64")]
     if level.isa() >= Isa::Avx2 && !level.is_emulated() {
         let bytes = rows.first().map_or(0, |row| row.len()) / 32 * 32;
         assert!(rows.iter().all(|row| row.len() >= bytes) && out.len() >= bytes * PANEL);
         // SAFETY: the level has AVX2; rows have at least `bytes` bytes, and `out` room for 64 outputs of as many.
-        unsafe { transpose_blocks_avx2(format, rows, bytes, out) };
-        return bytes / format.value_bytes();
+        let nan = unsafe { transpose_blocks_avx2(format, rows, bytes, out) };
+        return (bytes / format.value_bytes(), nan);
     }
     let _ = (level, format, rows, out, Isa::Avx2);
-    0
+    (0, false)
 }
 
 /// # Safety
 /// The CPU has AVX2; `bytes` is a multiple of 32, every row has `bytes` bytes and `out` 64 times as many.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn transpose_blocks_avx2(format: Format, rows: &[&[u8]], bytes: usize, out: &mut [u8]) {
+unsafe fn transpose_blocks_avx2(format: Format, rows: &[&[u8]], bytes: usize, out: &mut [u8]) -> bool {
     use crate::kernels::x86::{quad_order, transpose8};
     use core::arch::x86_64::*;
     let is_code = format.value_bytes() == 1;
+    let mut nan = _mm256_setzero_si256();
     for (group, rows) in rows.chunks_exact(8).enumerate() {
         for at in (0..bytes).step_by(32) {
             // SAFETY: 32 bytes from `at` lie inside each row. Word `c` of the block is word `at / 4 + c` along K; its 8
             // outputs are 32 bytes at output `8 * group` of the 64, inside `out`.
             unsafe {
-                let block = std::array::from_fn(|row| _mm256_loadu_si256(rows[row].as_ptr().wrapping_add(at).cast()));
+                let block: [__m256i; 8] = std::array::from_fn(|row| {
+                    let from = rows[row].as_ptr().wrapping_add(at);
+                    // The same place of the next chunk: too many rows for the hardware to follow. A prefetch cannot fault.
+                    _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(bytes).cast());
+                    _mm256_loadu_si256(from.cast())
+                });
+                if is_code {
+                    for codes in block {
+                        let magnitude_ones = _mm256_or_si256(codes, _mm256_set1_epi8(0x80_u8 as i8));
+                        nan = _mm256_or_si256(nan, _mm256_cmpeq_epi8(magnitude_ones, _mm256_set1_epi8(-1)));
+                    }
+                }
                 for (c, word) in transpose8(block).into_iter().enumerate() {
                     let word = if is_code { quad_order(word) } else { word };
                     let to = out.as_mut_ptr().wrapping_add((at / 4 + c) * PANEL * 4 + group * 32);
@@ -80,6 +98,7 @@ unsafe fn transpose_blocks_avx2(format: Format, rows: &[&[u8]], bytes: usize, ou
             }
         }
     }
+    _mm256_testz_si256(nan, nan) == 0
 }
 
 /// Packs the E8M0 scales of inputs `k` of a panel as `[k / 32][64]`; outputs beyond N get 1.0. `k` starts at a multiple
@@ -95,13 +114,15 @@ pub(crate) fn pack_mx_scales(weight: WeightRef<'_>, panel: usize, k: Range<usize
     }
 }
 
-/// Whether packed codes hold a NaN, or packed E8M0 scales one that is not fast: the F32 kernels then decode the panel
-/// one value at a time.
-pub(crate) fn is_special(format: Format, codes: &[u8], mx_scales: &[u8]) -> bool {
-    let codes: &[u8] = if format.value_bytes() == 1 { codes } else { &[] };
-    // Folded without an early exit, so that it compiles to vector code.
-    let nan = codes.iter().fold(false, |found, &code| found | F8E4M3::from_bits(code).is_nan());
-    nan | mx_scales.iter().any(|&scale| scale > LARGEST_FAST_SCALE)
+/// Whether E8M0 scales hold one that the F32 kernels' decoders cannot take.
+pub(crate) fn has_slow_scale(mx_scales: &[u8]) -> bool {
+    mx_scales.iter().any(|&scale| scale > LARGEST_FAST_SCALE)
 }
 
-const _: () = assert!(E8M0::from_bits(LARGEST_FAST_SCALE).to_f32() * 1.3292279957849159e36 < f32::INFINITY);
+/// Whether there is a NaN among E4M3 codes.
+pub(crate) fn has_nan(codes: &[u8]) -> bool {
+    // Folded without an early exit, so that it compiles to vector code.
+    codes.iter().fold(false, |found, &code| found | F8E4M3::from_bits(code).is_nan())
+}
+
+const _: () = assert!(E8M0::from_bits(LARGEST_FAST_SCALE).to_f32() * TWO_120 < f32::INFINITY);

@@ -79,7 +79,7 @@ impl<'w> Chunks<'w> {
             }
             Weight::RowMajor(weight) => {
                 let data = &mut packed[..bytes];
-                pack::pack_panel(level, weight, self.panel, k.clone(), data);
+                let nan = pack::pack_panel(level, weight, self.panel, k.clone(), data);
                 let block_scales = match weight.data {
                     Data::Fp8Block { scales, .. } => &scales[grid_row + blocks.start..grid_row + blocks.end],
                     _ => &[],
@@ -87,7 +87,7 @@ impl<'w> Chunks<'w> {
                 let is_mx = format == Format::Mxfp8;
                 let mx_scales = &mut packed_scales[..if is_mx { groups.len() } else { 0 }];
                 pack::pack_mx_scales(weight, self.panel, k.clone(), mx_scales);
-                let special = pack::is_special(format, data, mx_scales);
+                let special = nan || pack::has_slow_scale(mx_scales);
                 Chunk { format, k: k.len(), data, block_scales, mx_scales, special }
             }
         }
@@ -97,7 +97,6 @@ impl<'w> Chunks<'w> {
     /// range and for numbers.
     fn fits_bf16(&self) -> bool {
         let ok = |scale: u8| BF16_EXACT_SCALES.contains(&scale);
-        let numbers = |codes: &[u8]| !pack::is_special(Format::Mxfp8, codes, &[]);
         match self.weight {
             Weight::RowMajor(weight) => match weight.data {
                 Data::F32(_) => false,
@@ -106,7 +105,9 @@ impl<'w> Chunks<'w> {
                     let rows = self.panel * PANEL..weight.n.min((self.panel + 1) * PANEL);
                     let groups = weight.k.div_ceil(MX_GROUP);
                     scales[rows.start * groups..rows.end * groups].iter().all(|scale| ok(scale.to_bits()))
-                        && numbers(zerocopy::IntoBytes::as_bytes(&codes[rows.start * weight.k..rows.end * weight.k]))
+                        && !pack::has_nan(zerocopy::IntoBytes::as_bytes(
+                            &codes[rows.start * weight.k..rows.end * weight.k],
+                        ))
                 }
             },
             Weight::Packed(weight) => match weight.scales {
@@ -115,7 +116,7 @@ impl<'w> Chunks<'w> {
                 Scales::Mx(scales) => {
                     let groups = weight.k.div_ceil(MX_GROUP) * PANEL;
                     scales[self.panel * groups..(self.panel + 1) * groups].iter().all(|&scale| ok(scale))
-                        && numbers(weight.panel(self.panel))
+                        && !pack::has_nan(weight.panel(self.panel))
                 }
             },
         }

@@ -243,7 +243,7 @@ pub struct PackedRef<'a> {
     pub(crate) stride: usize,
     pub(crate) data: &'a [u8],
     pub(crate) scales: Scales<'a>,
-    /// Panels that the decoders of the F32 kernels cannot take ([`pack::is_special`]); empty where none can be.
+    /// Panels that the decoders of the F32 kernels cannot take (NaN codes, E8M0 scales near the end of their range); empty where none can be.
     pub(crate) special: &'a [bool],
 }
 
@@ -269,7 +269,7 @@ impl<'a> PackedRef<'a> {
         data: &'a [u8],
     ) -> Result<Self, ShapeError> {
         check_len("panels", found, &[n.div_ceil(PANEL), capacity, PANEL])?;
-        if capacity % 4 != 0 {
+        if !capacity.is_multiple_of(4) {
             return Err(ShapeError::Mismatch { what: "capacity modulo 4", expected: 0, found: capacity % 4 });
         }
         if k > capacity {
@@ -388,9 +388,9 @@ impl PackedWeight {
             }
         }
         pool.for_each_mut(&mut tasks, |_, Task { weight, panel, data, scales, special }| {
-            pack::pack_panel(level, *weight, *panel, 0..weight.k, data);
+            let nan = pack::pack_panel(level, *weight, *panel, 0..weight.k, data);
             pack::pack_mx_scales(*weight, *panel, 0..weight.k, scales);
-            *special = pack::is_special(weight.format(), data, scales);
+            *special = nan || pack::has_slow_scale(scales);
         });
         let mut special = tasks.iter().map(|task| task.special).collect::<Vec<_>>().into_iter();
         drop(tasks);

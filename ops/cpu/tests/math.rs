@@ -26,7 +26,7 @@ fn ulps(found: f32, exact: f64) -> f64 {
 /// The worst error over the BF16 values from `from` on, subnormal results of `exp` allowed one unit more for the second
 /// rounding.
 fn check(function: fn(Level, &[f32], &mut [f32]), exact: fn(f64) -> f64, from: f32, bound: f64) {
-    let x: Vec<f32> = all_bf16().into_iter().filter(|x| !(*x < from)).collect();
+    let x: Vec<f32> = all_bf16().into_iter().filter(|x| x.is_nan() || *x >= from).collect();
     for level in levels() {
         let mut out = vec![0.0; x.len()];
         function(level, &x, &mut out);

@@ -7,27 +7,27 @@ use half::bf16;
 use op_testkit::{fill_bf16, fill_f32};
 
 /// Every level of this machine, and the software models of the AVX-512 ones.
-pub fn levels() -> Vec<Level> {
+pub(crate) fn levels() -> Vec<Level> {
     let mut levels = Level::available();
     levels.extend(Isa::ALL.into_iter().filter_map(Level::emulated));
     levels
 }
 
 /// A weight that owns its values.
-pub struct Owned {
-    pub n: usize,
-    pub k: usize,
-    pub format: Format,
-    pub f32: Vec<f32>,
-    pub bf16: Vec<bf16>,
-    pub codes: Vec<F8E4M3>,
-    pub block_scales: Vec<f32>,
-    pub mx_scales: Vec<E8M0>,
+pub(crate) struct Owned {
+    pub(crate) n: usize,
+    pub(crate) k: usize,
+    pub(crate) format: Format,
+    pub(crate) f32: Vec<f32>,
+    pub(crate) bf16: Vec<bf16>,
+    pub(crate) codes: Vec<F8E4M3>,
+    pub(crate) block_scales: Vec<f32>,
+    pub(crate) mx_scales: Vec<E8M0>,
 }
 
 impl Owned {
     /// Values of order one.
-    pub fn new(format: Format, n: usize, k: usize, seed: u64) -> Self {
+    pub(crate) fn new(format: Format, n: usize, k: usize, seed: u64) -> Self {
         let values = fill_f32(seed, n * k, 1.0);
         let codes = values.iter().map(|x| F8E4M3::from_f32(x * 448.0, Overflow::Saturate)).collect();
         let block_scales = fill_f32(seed + 1, n.div_ceil(128) * k.div_ceil(128), 1.0 / 448.0);
@@ -38,7 +38,7 @@ impl Owned {
         Self { n, k, format, f32: values, bf16: fill_bf16(seed, n * k, 1.0), codes, block_scales, mx_scales }
     }
 
-    pub fn row_major(&self) -> WeightRef<'_> {
+    pub(crate) fn row_major(&self) -> WeightRef<'_> {
         let (n, k) = (self.n, self.k);
         match self.format {
             Format::F32 => WeightRef::f32(n, k, &self.f32),
@@ -49,9 +49,9 @@ impl Owned {
         .unwrap()
     }
 
-    pub fn packed(&self, level: Level) -> PackedWeight {
+    pub(crate) fn packed(&self, level: Level) -> PackedWeight {
         PackedWeight::pack(level, &Pool::new(1).unwrap(), self.row_major()).unwrap()
     }
 }
 
-pub const FORMATS: [Format; 4] = [Format::F32, Format::Bf16, Format::Fp8Block, Format::Mxfp8];
+pub(crate) const FORMATS: [Format; 4] = [Format::F32, Format::Bf16, Format::Fp8Block, Format::Mxfp8];

@@ -126,15 +126,12 @@ unsafe fn rows_times_n<D: Dot, const MR: usize>(
     }
 }
 
-/// # Safety
-/// `out` has `MR` rows of 64, which is asserted.
 #[inline(always)]
-unsafe fn load_sums<D: Dot, const MR: usize>(d: D, out: &[f32]) -> [[D::F; 4]; MR] {
+fn load_sums<D: Dot, const MR: usize>(d: D, out: &[f32]) -> [[D::F; 4]; MR] {
     assert!(out.len() >= MR * PANEL);
+    let at = |m, j| out.as_ptr().wrapping_add(m * PANEL + 16 * j);
     // SAFETY: the assertion.
-    std::array::from_fn(|m| {
-        std::array::from_fn(|j| unsafe { d.load_f32(out.as_ptr().wrapping_add(m * PANEL + 16 * j)) })
-    })
+    unsafe { std::array::from_fn(|m| std::array::from_fn(|j| d.load_f32(at(m, j)))) }
 }
 
 /// The micro-kernel: adds the products of inputs `from .. to` to the sums.
@@ -300,4 +297,4 @@ unsafe fn expand<D: Dot>(d: D, codes: &[u8], scales: Option<&[u8]>, out: &mut [u
     }
 }
 
-const _: () = assert!(CHUNK % BLOCK == 0 && CHUNK % MX_GROUP == 0);
+const _: () = assert!(CHUNK.is_multiple_of(BLOCK) && CHUNK.is_multiple_of(MX_GROUP));

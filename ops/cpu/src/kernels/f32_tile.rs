@@ -6,7 +6,7 @@
 //! does not depend on how many rows share a call, on chunk sizes, or on the weight's layout.
 
 use super::simd::{Kernel, Simd};
-use crate::convert::{FAST_SCALE, TWO_120};
+use crate::convert::{TWO_120, is_fast_scale};
 use crate::formats::{E8M0, F8E4M3};
 use crate::level::Level;
 use crate::tile::Chunks;
@@ -49,7 +49,7 @@ impl Kernel for F32Tile<'_, '_> {
             let format = chunk.format;
             assert_eq!(chunk.data.len(), padded * PANEL * format.value_bytes());
             let data = chunk.data.as_ptr();
-            let slow = chunk.special || chunk.block_scales.iter().any(|scale| !(scale.abs() < FAST_SCALE));
+            let slow = chunk.special || chunk.block_scales.iter().any(|&scale| !is_fast_scale(scale));
             if slow {
                 expand_slowly(s, &chunk, expanded);
             } else if rows.len() > DIRECT_ROWS {
@@ -454,4 +454,4 @@ impl crate::tile::Chunk<'_> {
     }
 }
 
-const _: () = assert!(CHUNK % BLOCK == 0 && CHUNK % MX_GROUP == 0);
+const _: () = assert!(CHUNK.is_multiple_of(BLOCK) && CHUNK.is_multiple_of(MX_GROUP));
