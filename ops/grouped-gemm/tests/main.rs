@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The tests of `grouped-gemm`: one binary, since linking is what costs.
+
+mod conformance;
+mod determinism;
+mod errors;
+mod fixture;
+mod golden;
+mod knobs;
+mod laws;
+mod rounding;
+mod special;
+mod sweep;
