@@ -6,7 +6,6 @@ use crate::acts::Acts;
 use crate::threads::{ColumnPanels, Pool};
 use crate::tile::tile;
 use crate::weights::{PANEL, ShapeError, Weight, check_len};
-use std::sync::Mutex;
 
 /// Computes `out = acts * weight^T`: F32 `[m, n]` from activations `[m, k]` and a weight `[n, k]`.
 ///
@@ -15,18 +14,14 @@ pub fn linear(pool: &Pool, acts: &Acts, weight: Weight<'_>, out: &mut [f32]) -> 
     check_len("out", out.len(), &[acts.m(), weight.n()])?;
     let rows: Vec<u32> = (0..acts.m() as u32).collect();
     let columns = ColumnPanels::new(out, weight.n(), PANEL);
-    let error = Mutex::new(None);
-    pool.run(if acts.m() == 0 { 0 } else { columns.panels() }, |panel| {
+    pool.try_run(if acts.m() == 0 { 0 } else { columns.panels() }, |panel| {
         let mut sums = vec![0.0; rows.len() * PANEL];
-        if let Err(e) = tile(weight, panel, acts, &rows, &mut sums) {
-            error.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(e);
-            return;
-        }
+        tile(weight, panel, acts, &rows, &mut sums)?;
         let mut panel = columns.claim(panel);
         for (row, sums) in sums.chunks_exact(PANEL).enumerate() {
             let out = panel.row(row);
             out.copy_from_slice(&sums[..out.len()]);
         }
-    });
-    error.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).map_or(Ok(()), Err)
+        Ok(())
+    })
 }

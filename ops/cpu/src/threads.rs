@@ -10,7 +10,7 @@ use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 /// How long an idle worker spins before it sleeps; decode steps follow each other within this time.
@@ -206,6 +206,17 @@ impl Pool {
         if let Some(payload) = self.shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take() {
             resume_unwind(payload);
         }
+    }
+
+    /// [`Pool::run`] for tasks that can fail. All tasks are run; the error is one of theirs, if there are any.
+    pub fn try_run<E: Send + Sync>(&self, tasks: usize, task: impl Fn(usize) -> Result<(), E> + Sync) -> Result<(), E> {
+        let error = OnceLock::new();
+        self.run(tasks, |index| {
+            if let Err(found) = task(index) {
+                error.get_or_init(|| found);
+            }
+        });
+        error.into_inner().map_or(Ok(()), Err)
     }
 
     /// Calls `each` once for every item, with its index.

@@ -52,6 +52,18 @@ fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
 }
 
 #[test]
+fn an_error_of_a_task_is_returned_and_the_others_run() {
+    let pool = Pool::new(3).unwrap();
+    let count = AtomicUsize::new(0);
+    let outcome = pool.try_run(50, |task| {
+        count.fetch_add(1, Ordering::Relaxed);
+        if task == 17 { Err(task) } else { Ok(()) }
+    });
+    assert_eq!((outcome, count.into_inner()), (Err(17), 50));
+    assert_eq!(pool.try_run(50, |_| Ok::<(), usize>(())), Ok(()));
+}
+
+#[test]
 fn nested_runs_and_runs_from_several_threads_finish() {
     let pool = Pool::new(2).unwrap();
     let count = AtomicUsize::new(0);

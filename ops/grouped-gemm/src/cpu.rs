@@ -14,7 +14,6 @@ use cpu_tiles::threads::ColumnPanels;
 use cpu_tiles::{Acts, Level, PANEL, Pool, ShapeError, convert, linear, math, tile};
 use half::bf16;
 use ndarray::{ArrayView1, ArrayView2, ArrayViewMut2};
-use std::sync::OnceLock;
 
 /// The most rows of the intermediate that exist at a time.
 pub const ROW_BLOCK: usize = 2048;
@@ -265,7 +264,7 @@ fn fused<T: Send>(
 
         let columns: Vec<ActsPanels<'_>> = inner.iter_mut().map(Acts::panels).collect();
         let panels = dims.intermediate.div_ceil(PANEL);
-        try_run(pool, wave.len() * panels, |task| {
+        pool.try_run(wave.len() * panels, |task| {
             let (job, panel) = (task / panels, task % panels);
             let Job { expert, rows, .. } = wave[job];
             let mut sums = vec![0.0; 2 * rows.len() * PANEL];
@@ -278,13 +277,13 @@ fn fused<T: Send>(
                 activate(level, dims.activation, gate, up, &mut act);
                 columns.store(row, &act);
             }
-            Ok(())
+            Ok::<(), ShapeError>(())
         })?;
         drop(columns);
 
         let most = wave.iter().map(|job| job.rows.len()).max().unwrap_or(0);
         let columns = ColumnPanels::new(out, dims.hidden, PANEL);
-        try_run(pool, columns.panels(), |panel| {
+        pool.try_run(columns.panels(), |panel| {
             let mut columns = columns.claim(panel);
             let mut sums = vec![0.0; most * PANEL];
             for (job, inner) in wave.iter().zip(&inner) {
@@ -295,21 +294,10 @@ fn fused<T: Send>(
                     write(job.first + i, &sums[..out.len()], out);
                 }
             }
-            Ok(())
+            Ok::<(), ShapeError>(())
         })?;
     }
     Ok(())
-}
-
-/// [`Pool::run`] for tasks that can fail; one of the errors, if there are any.
-fn try_run(pool: &Pool, tasks: usize, task: impl Fn(usize) -> Result<(), ShapeError> + Sync) -> Result<(), ShapeError> {
-    let error = OnceLock::new();
-    pool.run(tasks, |index| {
-        if let Err(found) = task(index) {
-            error.get_or_init(|| found);
-        }
-    });
-    error.into_inner().map_or(Ok(()), Err)
 }
 
 fn activate(level: Level, activation: Activation, gate: &[f32], up: &[f32], out: &mut [f32]) {

@@ -194,6 +194,13 @@ impl<S: Simd> Source<S> for Bf16Pairs {
     ) {
         // SAFETY: the caller's promise.
         unsafe {
+            // With more rows the panel is read in several passes, each of which leaves gaps for the others; what the next
+            // chunk's passes will read is then asked for here. Measured: a quarter less time at six rows, more at one.
+            if MR > 2 {
+                for j in 0..NV {
+                    s.prefetch(self.p.wrapping_add((k + CHUNK) * PANEL + 2 * j * S::LANES));
+                }
+            }
             for j in 0..NV {
                 let [even, odd] = s.load_pairs(self.p.wrapping_add(k * PANEL + 2 * j * S::LANES));
                 for m in 0..MR {
@@ -208,6 +215,9 @@ impl<S: Simd> Source<S> for Bf16Pairs {
 
 /// What decoded codes are multiplied by.
 trait CodeScales<S: Simd>: Copy {
+    /// Whether reading the next chunk ahead pays: measured, it takes a fifth of the time off long runs of inputs, and adds as
+    /// much to short ones.
+    const PREFETCH: bool;
     /// # Safety
     /// Output vector `j` exists.
     unsafe fn get(self, s: S, j: usize) -> S::V;
@@ -217,6 +227,8 @@ trait CodeScales<S: Simd>: Copy {
 struct UniformScale<V>(V);
 
 impl<S: Simd> CodeScales<S> for UniformScale<S::V> {
+    const PREFETCH: bool = true;
+
     #[inline(always)]
     unsafe fn get(self, _: S, _: usize) -> S::V {
         self.0
@@ -227,6 +239,8 @@ impl<S: Simd> CodeScales<S> for UniformScale<S::V> {
 struct OutputScales(*const f32);
 
 impl<S: Simd> CodeScales<S> for OutputScales {
+    const PREFETCH: bool = false;
+
     #[inline(always)]
     unsafe fn get(self, s: S, j: usize) -> S::V {
         // SAFETY: the caller's promise.
@@ -254,6 +268,11 @@ impl<S: Simd, C: CodeScales<S>> Source<S> for Codes<C> {
     ) {
         // SAFETY: the caller's promise.
         unsafe {
+            if C::PREFETCH {
+                for j in 0..NV {
+                    s.prefetch(self.p.wrapping_add((k + CHUNK) * PANEL + 4 * j * S::LANES));
+                }
+            }
             for j in 0..NV {
                 let scale = self.scales.get(s, j);
                 let w = s.load_quads(self.p.wrapping_add(k * PANEL + 4 * j * S::LANES)).map(|w| s.mul(w, scale));

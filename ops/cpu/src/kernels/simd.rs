@@ -38,6 +38,9 @@ pub(crate) trait Simd: Copy {
     fn round(self, a: Self::V) -> Self::V;
     /// 2^n for integers `-126 <= n <= 127`; any finite garbage for NaN.
     fn pow2(self, n: Self::V) -> Self::V;
+    /// Asks for the cache line at `p`, which need not be readable.
+    #[inline(always)]
+    fn prefetch<T>(self, _p: *const T) {}
     /// The sum of the lanes, in an order that depends on the level only.
     fn reduce_add(self, v: Self::V) -> f32;
     /// The largest lane; unspecified where one is NaN.

@@ -121,6 +121,11 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
+    fn prefetch<T>(self, p: *const T) {
+        // SAFETY: a prefetch of any address is sound.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+    #[inline(always)]
     fn reduce_add(self, v: __m256) -> f32 {
         // SAFETY: AVX2 is there.
         unsafe {
