@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Arguments that `ask` and `bench` share.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, ValueEnum};
+use model_minimax::checkpoint::synthetic::SyntheticSpec;
+use model_minimax::config::Variant;
+
+pub(crate) const DEFAULT_PROMPT: &str =
+    "Explain in one paragraph how the router of a mixture-of-experts model chooses the experts for a token.";
+
+/// Which model, and how it runs.
+#[derive(Debug, Args)]
+pub(crate) struct ModelArgs {
+    /// Checkpoint folder
+    #[arg(long, env = "MODEL_PATH", value_name = "DIR")]
+    model_path: Option<OsString>,
+
+    /// Synthetic checkpoint instead: tiny, slice, or keys such as layers=2,experts=64; wins over MODEL_PATH
+    #[arg(long, value_name = "SPEC")]
+    pub(crate) synthetic: Option<SyntheticSpec>,
+
+    /// Variant that the checkpoint must be, m27 or m3 [default: what its config.json says]
+    #[arg(long, env = "VARIANT", default_value = "", hide_default_value = true)]
+    pub(crate) variant: OrDefault<Variant>,
+
+    /// Device: cpu, npu:N or sim:SOC
+    #[arg(long, env = "DEVICE", default_value = "cpu")]
+    pub(crate) device: Device,
+
+    /// Run only the first N layers [default: all]
+    #[arg(long, env = "LAYERS", value_name = "N", default_value = "", hide_default_value = true)]
+    pub(crate) max_layers: OrDefault<NonZeroUsize>,
+
+    /// Threads [default: RAYON_NUM_THREADS, else physical cores]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<NonZeroUsize>,
+
+    /// Type of the activations
+    #[arg(long, value_enum, default_value = "bf16")]
+    pub(crate) dtype: Dtype,
+
+    /// How expert weights are held: mapped from the file, packed once into panels in memory, or as fits
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) load: Load,
+
+    /// Accepted for compatibility; weights are never streamed to a device here
+    #[arg(long, hide = true, overrides_with = "no_streaming")]
+    streaming: bool,
+
+    /// Accepted for compatibility, as --streaming
+    #[arg(long, hide = true)]
+    no_streaming: bool,
+}
+
+impl ModelArgs {
+    /// `--model-path` or `MODEL_PATH`; an empty one counts as absent.
+    pub(crate) fn model_path(&self) -> Option<PathBuf> {
+        self.model_path.as_ref().filter(|path| !path.is_empty()).map(PathBuf::from)
+    }
+}
+
+/// An option whose variable may be set to nothing, which means the default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OrDefault<T>(pub(crate) Option<T>);
+
+impl<T: FromStr> FromStr for OrDefault<T> {
+    type Err = T::Err;
+
+    fn from_str(text: &str) -> Result<Self, T::Err> {
+        if text.is_empty() { Ok(Self(None)) } else { text.parse().map(|value| Self(Some(value))) }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Dtype {
+    /// Exact mode: F32 activations
+    F32,
+    /// BF16 activations, F32 accumulation
+    Bf16,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Load {
+    /// Used in place, row by row, from the mapped file
+    Mmap,
+    /// Packed once into panels in memory
+    Pack,
+    /// Packed if memory allows, else mapped
+    Auto,
+}
+
+/// The value's name on the command line.
+pub(crate) fn name(value: impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+/// Where the model runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Device {
+    Cpu,
+    Npu(u32),
+    Sim(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum DeviceError {
+    #[error("unknown device {0:?}; known are cpu, npu:N (N is the number of the card) and sim:SOC")]
+    Unknown(String),
+    #[error("TILE_FWK_DEVICE_ID should be the number of an NPU, found {0:?}")]
+    BadNumber(String),
+    #[error("device {0} is not available for the model in this build; --device cpu is")]
+    NotAvailable(Device),
+}
+
+impl FromStr for Device {
+    type Err = DeviceError;
+
+    fn from_str(text: &str) -> Result<Self, DeviceError> {
+        let unknown = || DeviceError::Unknown(text.to_owned());
+        match text.split_once(':') {
+            None if text == "cpu" => Ok(Self::Cpu),
+            // The published driver exports the number of the card and means it wherever none is given.
+            None if text == "npu" => match std::env::var("TILE_FWK_DEVICE_ID") {
+                Ok(number) if !number.is_empty() => {
+                    number.parse().map(Self::Npu).map_err(|_| DeviceError::BadNumber(number))
+                }
+                _ => Ok(Self::Npu(0)),
+            },
+            // Its DEVICE is a bare number.
+            None => text.parse().map(Self::Npu).map_err(|_| unknown()),
+            Some(("npu", number)) => number.parse().map(Self::Npu).map_err(|_| unknown()),
+            Some(("sim", soc)) if !soc.is_empty() => Ok(Self::Sim(soc.to_owned())),
+            Some(_) => Err(unknown()),
+        }
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Npu(number) => write!(f, "npu:{number}"),
+            Self::Sim(soc) => write!(f, "sim:{soc}"),
+        }
+    }
+}
+
+impl Device {
+    /// Fails unless the model can run there.
+    pub(crate) fn require_available(&self) -> Result<(), DeviceError> {
+        match self {
+            Self::Cpu => Ok(()),
+            other => Err(DeviceError::NotAvailable(other.clone())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices() {
+        let known = [
+            ("cpu", Device::Cpu),
+            ("npu:3", Device::Npu(3)),
+            ("2", Device::Npu(2)),
+            ("sim:910b", Device::Sim("910b".to_owned())),
+        ];
+        for (text, device) in known {
+            assert_eq!(text.parse(), Ok(device), "{text}");
+        }
+        for text in ["", "gpu", "npu:", "npu:x", "sim:", "cpu:0", "-1"] {
+            assert_eq!(text.parse::<Device>(), Err(DeviceError::Unknown(text.to_owned())));
+        }
+        assert_eq!(Device::Cpu.require_available(), Ok(()));
+        assert_eq!(Device::Npu(1).require_available(), Err(DeviceError::NotAvailable(Device::Npu(1))));
+    }
+
+    #[test]
+    fn an_empty_value_is_the_default() {
+        assert_eq!("".parse(), Ok(OrDefault::<NonZeroUsize>(None)));
+        assert_eq!("3".parse(), Ok(OrDefault(NonZeroUsize::new(3))));
+        assert!("0".parse::<OrDefault<NonZeroUsize>>().is_err());
+    }
+}

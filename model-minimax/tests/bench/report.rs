@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use model_minimax::bench::{Arm, ArmRun, Machine, Measured, Report, SCHEMA, Sample, Setup, Spread, table};
+
+fn setup() -> Setup {
+    Setup {
+        model: "MiniMax-M2.7".to_owned(),
+        device: "cpu".to_owned(),
+        layers: 4,
+        moe_layers: 4,
+        warmup: 1,
+        model_load_s: 1.23456,
+        prompt_len: 20,
+        max_new_tokens: 11,
+        peak_memory_bytes: 1_500_000_000,
+        model_path: PathBuf::from("some/folder"),
+        synthetic: Some("slice".to_owned()),
+        dtype: "bf16".to_owned(),
+        load: "auto".to_owned(),
+        decode_bytes_per_step: 2_000_000_000,
+        knobs: BTreeMap::from([("RAYON_NUM_THREADS".to_owned(), "2".to_owned())]),
+        machine: Machine::detect("avx2", 2),
+    }
+}
+
+/// Eager decodes 10 tokens in 2, 3 and 5 seconds, fused in half of that; prefill takes 1 second or half of it.
+fn measured(arms: &[Arm]) -> Measured {
+    let run = |&arm: &Arm| {
+        let scale = if arm == Arm::Eager { 1.0 } else { 0.5 };
+        // The full generation's own prefill takes a little longer than the separate one.
+        let sample = |decode: f64| Sample {
+            prefill_s: scale,
+            first_token_s: scale * 1.25,
+            total_s: scale * (1.25 + decode),
+            gen_tokens: 11,
+        };
+        ArmRun { arm, samples: [2.0, 3.0, 5.0].map(sample).to_vec() }
+    };
+    Measured { runs: arms.iter().map(run).collect(), read_bytes_per_s: vec![40e9, 20e9, 10e9] }
+}
+
+fn reports(arms: &[Arm]) -> Vec<Report> {
+    Report::all(&setup(), &measured(arms))
+}
+
+/// Names of an object in the order in which the text has them, one level deep.
+fn keys(json: &str, indent: usize) -> Vec<String> {
+    let start = format!("{}\"", " ".repeat(indent));
+    json.lines().filter_map(|line| Some(line.strip_prefix(&start)?.split_once("\":")?.0.to_owned())).collect()
+}
+
+#[test]
+fn the_published_fields_come_first_and_in_their_order() {
+    let json = Report::json(&reports(&[Arm::Fused])).unwrap();
+    let published = [
+        "model",
+        "mode",
+        "device",
+        "layers",
+        "moe_patched",
+        "warmup",
+        "iters",
+        "model_load_s",
+        "prompt_len",
+        "max_new_tokens",
+        "gen_tokens",
+        "peak_mem_mb",
+        "prefill_time_s",
+        "decode_time_s",
+        "total_time_s",
+        "prefill_tps_mean",
+        "prefill_tps_std",
+        "decode_tps_mean",
+        "decode_tps_std",
+        "e2e_tps_mean",
+        "e2e_tps_std",
+    ];
+    let added = [
+        "schema",
+        "model_path",
+        "synthetic",
+        "synthetic_spec",
+        "dtype",
+        "load",
+        "prefill_tps_median",
+        "decode_tps_median",
+        "e2e_tps_median",
+        "decode_bytes_per_step",
+        "decode_gb_per_s",
+        "read_gb_per_s",
+        "decode_share_of_read",
+        "fused_over_eager",
+        "samples",
+        "knobs",
+        "machine",
+    ];
+    assert_eq!(keys(&json, 2), [published.as_slice(), &added].concat());
+    let machine = [
+        "cpu",
+        "flags",
+        "physical_cores",
+        "logical_cores",
+        "memory_bytes",
+        "os",
+        "arch",
+        "level",
+        "threads",
+        "rustc",
+        "commit",
+    ];
+    let nested = keys(&json, 4);
+    assert_eq!(nested[nested.len() - machine.len()..], machine);
+    assert!(json.ends_with("}\n"));
+}
+
+#[test]
+fn values_and_rounding() {
+    let json: serde_json::Value = serde_json::from_str(&Report::json(&reports(&Arm::ALL)).unwrap()).unwrap();
+    let (eager, fused) = (&json[0], &json[1]);
+    let expected = serde_json::json!({
+        "model": "MiniMax-M2.7", "mode": "eager", "device": "cpu", "layers": 4, "moe_patched": 0, "warmup": 1, "iters": 3,
+        "model_load_s": 1.23, "prompt_len": 20, "max_new_tokens": 11, "gen_tokens": [11, 11, 11], "peak_mem_mb": 1430.5,
+        "prefill_time_s": [1.0, 0.0],
+        // Sample standard deviations, n - 1, of 2.25, 3.25, 5.25 (less the separate prefill) and of 3.25, 4.25, 6.25.
+        "decode_time_s": [3.583, 1.528], "total_time_s": [4.583, 1.528],
+        "prefill_tps_mean": 20.0, "prefill_tps_std": 0.0,
+        // 10 tokens in 2.25, 3.25, 5.25 s: 4.444, 3.077, 1.905 tok/s; their median is of 2, 3, 5 s; 11 tokens in 3.25, 4.25, 6.25 s: 3.385, 2.588, 1.76.
+        "decode_tps_mean": 3.142, "decode_tps_std": 1.271, "e2e_tps_mean": 2.578, "e2e_tps_std": 0.812,
+        "schema": SCHEMA, "model_path": "some/folder", "synthetic": true, "synthetic_spec": "slice", "dtype": "bf16",
+        "load": "auto", "prefill_tps_median": 20.0, "decode_tps_median": 3.333, "e2e_tps_median": 2.588,
+        // Two gigabytes per step at 10/3 steps per second, against the median of three probes.
+        "decode_bytes_per_step": 2_000_000_000u64, "decode_gb_per_s": 6.667, "read_gb_per_s": 20.0,
+        "decode_share_of_read": 0.333, "fused_over_eager": { "prefill": 2.0, "decode": 2.0, "e2e": 2.0 },
+    });
+    for (field, value) in expected.as_object().unwrap() {
+        assert_eq!(&eager[field], value, "{field}");
+    }
+    assert_eq!((&fused["mode"], &fused["moe_patched"]), (&"fused".into(), &4.into()));
+    assert_eq!(fused["decode_tps_mean"], 6.284);
+    assert_eq!(
+        fused["samples"][1],
+        serde_json::json!({ "prefill_s": 0.5, "first_token_s": 0.625, "total_s": 2.125, "gen_tokens": 11 })
+    );
+    assert_eq!(fused["knobs"], serde_json::json!({ "RAYON_NUM_THREADS": "2" }));
+    assert_eq!((&fused["machine"]["level"], &fused["machine"]["threads"]), (&"avx2".into(), &2.into()));
+}
+
+#[test]
+fn one_arm_is_an_object_without_ratio_and_several_are_a_list() {
+    let alone: serde_json::Value = serde_json::from_str(&Report::json(&reports(&[Arm::Eager])).unwrap()).unwrap();
+    assert!(alone.is_object() && alone["fused_over_eager"].is_null());
+    let real = Setup { synthetic: None, ..setup() };
+    let report = &Report::all(&real, &measured(&[Arm::Eager]))[0];
+    assert!(!report.synthetic && report.synthetic_spec.is_none());
+    let both: serde_json::Value = serde_json::from_str(&Report::json(&reports(&Arm::ALL)).unwrap()).unwrap();
+    assert_eq!(both.as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn the_table() {
+    let expected = "\
+arm             prefill    decode       e2e (tok/s)
+--------------------------------------------------
+eager              20.0       3.3       2.6
+fused              40.0       6.7       5.2
+fused / eager: prefill 2.00x, decode 2.00x (medians 6.7 / 3.3 tok/s)
+";
+    assert_eq!(table(&reports(&Arm::ALL)), expected);
+    let expected = "\
+arm             prefill    decode       e2e (tok/s)
+--------------------------------------------------
+eager         (skipped)
+fused              40.0       6.7       5.2
+";
+    assert_eq!(table(&reports(&[Arm::Fused])), expected);
+}
+
+#[test]
+fn a_generation_of_one_token_has_no_decode_rate() {
+    let sample = Sample { prefill_s: 2.0, first_token_s: 2.0, total_s: 2.0, gen_tokens: 1 };
+    let run = |arm| ArmRun { arm, samples: vec![sample] };
+    let measured = Measured { runs: vec![run(Arm::Eager), run(Arm::Fused)], read_bytes_per_s: vec![1e9] };
+    let reports = Report::all(&setup(), &measured);
+    assert_eq!((reports[0].decode_tps_mean, reports[0].decode_tps_std), (0.0, 0.0));
+    // No ratio of zeros, hence no line.
+    assert_eq!(reports[0].fused_over_eager, None);
+    assert!(table(&reports).lines().nth(2).is_some_and(|line| line.ends_with("10.0         -       0.5")));
+    assert_eq!(table(&reports).lines().count(), 4);
+}
+
+#[test]
+fn spreads() {
+    assert_eq!(Spread::of(&[]), Spread { mean: 0.0, std: 0.0 });
+    assert_eq!(Spread::of(&[1.2345]), Spread { mean: 1.235, std: 0.0 });
+    assert_eq!(Spread::of(&[1.0, 2.0, 3.0, 4.0]), Spread { mean: 2.5, std: 1.291 });
+}

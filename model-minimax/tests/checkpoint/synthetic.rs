@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Synthetic checkpoints: specs, files, values, and what happens to interrupted and damaged ones.
+
+use std::fs;
+use std::path::Path;
+
+use model_minimax::checkpoint::synthetic::{SyntheticError, SyntheticSpec, ensure};
+use model_minimax::checkpoint::{Checkpoint, Dtype, LinearTensors, ModelTensors, expected_tensors};
+use model_minimax::config::{ModelConfig, StopIds, WeightFormat, tokenizer_eos_token};
+use op_testkit::golden;
+use proptest::prelude::*;
+
+use crate::scratch::Scratch;
+
+fn spec(text: &str) -> SyntheticSpec {
+    text.parse().unwrap()
+}
+
+/// Makes `text` in `cache`, and says whether anything was written.
+fn make(text: &str, cache: &Path) -> (std::path::PathBuf, bool) {
+    let mut last = None;
+    let dir = ensure(&spec(text), cache, |done, total| {
+        assert!(last.is_none_or(|(before, _)| done > before) && done <= total);
+        last = Some((done, total));
+    });
+    if let Some((done, total)) = last {
+        assert_eq!(done, total);
+    }
+    (dir.unwrap(), last.is_some())
+}
+
+fn open(dir: &Path) -> (ModelTensors, ModelConfig) {
+    let checkpoint = Checkpoint::open(dir).unwrap();
+    let config = ModelConfig::load(dir).unwrap();
+    let (tensors, report) = checkpoint.model_tensors(&config).unwrap();
+    assert_eq!(report.expected, report.found);
+    (tensors, config)
+}
+
+#[test]
+fn bad_specs_say_what_is_wrong() {
+    for (text, what) in [
+        ("", r#""" is neither a preset nor key=value"#),
+        ("huge", r#""huge" is neither a preset nor key=value"#),
+        ("layers=2,tiny", "the preset tiny should come first"),
+        ("tiny,", r#""" is neither a preset nor key=value"#),
+        ("depth=2", "unknown key depth"),
+        ("layers=2,layers=3", "layers occurs twice"),
+        ("layers=0", "layers should be between 1 and 1024, found 0"),
+        ("layers=two", "layers should be between 1 and 1024, found two"),
+        ("experts=100000", "experts should be between 1 and 1024, found 100000"),
+        ("hidden=1000", "hidden should be a multiple of 384 up to 65280, found 1000"),
+        ("vocab=575", "vocab should be between 576 and 16777216, found 575"),
+        ("weights=int4", "weights should be fp8 or bf16, found int4"),
+    ] {
+        let error = text.parse::<SyntheticSpec>().unwrap_err();
+        assert_eq!(error.what, what);
+        let message = error.to_string();
+        assert!(message.contains(what) && message.contains("`layers=4,experts=32,"), "{message}");
+    }
+}
+
+#[test]
+fn specs_print_what_differs_from_the_preset() {
+    for (text, printed) in [
+        ("slice", "slice"),
+        ("layers=4, experts=32", "slice"),
+        ("experts=64,layers=2", "slice,layers=2,experts=64"),
+        ("tiny,weights=bf16,vocab=1024", "tiny,vocab=1024,weights=bf16"),
+    ] {
+        assert_eq!(spec(text).to_string(), printed);
+    }
+    assert_eq!(SyntheticSpec::default(), spec("slice"));
+}
+
+proptest! {
+    #[test]
+    fn printed_specs_parse_to_the_same(
+        preset in prop::sample::select(vec!["tiny", "slice"]),
+        layers in 1_usize..=1024,
+        experts in 1_usize..=1024,
+        hidden in 1_usize..=170,
+        vocab in 576_usize..300_000,
+        weights in prop::sample::select(vec!["fp8", "bf16"]),
+    ) {
+        let hidden = hidden * 384;
+        let text = format!("{preset},weights={weights},vocab={vocab},hidden={hidden},experts={experts},layers={layers}");
+        let spec = spec(&text);
+        prop_assert_eq!(&spec.to_string().parse::<SyntheticSpec>().unwrap(), &spec);
+        // Every spec is a valid configuration.
+        let config = spec.config().unwrap();
+        prop_assert_eq!((config.num_hidden_layers, config.num_local_experts), (layers, experts));
+        prop_assert_eq!((config.hidden_size, config.vocab_size), (hidden, vocab));
+    }
+}
+
+#[test]
+fn slice_has_the_published_layer_geometry() {
+    let config = SyntheticSpec::default().config().unwrap();
+    assert_eq!((config.hidden_size, config.intermediate_size), (3072, 1536));
+    assert_eq!((config.num_attention_heads, config.num_key_value_heads), (48, 8));
+    assert_eq!((config.head_dim, config.rotary_dim, config.rope_theta), (128, 64, 5e6));
+    assert_eq!(config.num_experts_per_tok, 8);
+    assert!(matches!(config.weight_format, WeightFormat::Fp8Block { .. }));
+    let bytes: usize = expected_tensors(&config).iter().map(|t| t.dtype.byte_len(&t.shape).unwrap()).sum();
+    assert!((2_000_000_000..3_000_000_000).contains(&bytes), "{bytes}");
+}
+
+#[test]
+fn tiny_is_a_complete_folder() {
+    let cache = Scratch::new();
+    let (dir, written) = make("tiny", cache.path());
+    assert!(written);
+    assert_eq!(dir, cache.path().join("synthetic-tiny"));
+    let (tensors, config) = open(&dir);
+    assert_eq!((tensors.layers.len(), tensors.layers[0].experts.len()), (2, 8));
+    assert_eq!(tensors.layers[0].q.weight.dtype(), Dtype::F8E4M3);
+    assert_eq!(tensors.layers[0].gate.dtype(), Dtype::F32);
+    // An expert width of 192 leaves a partial block.
+    assert_eq!(tensors.layers[0].experts[0].w1.scale.as_ref().unwrap().shape(), [2, 3]);
+    // Zero-based names, several files.
+    assert!(
+        dir.join("model-00000-of-00005.safetensors").exists(),
+        "{:?}",
+        fs::read_dir(&dir).unwrap().collect::<Vec<_>>()
+    );
+
+    let tokenizer = fs::read(dir.join("tokenizer.json")).unwrap();
+    assert_eq!(tokenizer, fs::read(golden::dir().join("models/m27-tiny-bf16/tokenizer.json")).unwrap());
+    for file in ["tokenizer_config.json", "chat_template.jinja", "generation_config.json", "synthetic.json"] {
+        assert!(dir.join(file).exists(), "{file}");
+    }
+    assert_eq!(tokenizer_eos_token(&dir).unwrap().as_deref(), Some("[e~["));
+    let stops = StopIds::collect(&dir, &config, Some(532)).unwrap();
+    assert_eq!(stops.ids.keys().copied().collect::<Vec<_>>(), [532]);
+    // Nothing else is left in the cache.
+    let mut names: Vec<_> = fs::read_dir(cache.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["synthetic-tiny", "synthetic-tiny.lock"]);
+}
+
+#[test]
+fn the_same_spec_gives_the_same_bytes() {
+    let [one, two] = [Scratch::new(), Scratch::new()];
+    let (a, _) = make("tiny", one.path());
+    let (b, _) = make("tiny", two.path());
+    let mut compared = 0;
+    for entry in fs::read_dir(&a).unwrap() {
+        let name = entry.unwrap().file_name();
+        assert_eq!(fs::read(a.join(&name)).unwrap(), fs::read(b.join(&name)).unwrap(), "{name:?}");
+        compared += 1;
+    }
+    assert_eq!(compared, 5 + 5 + 2, "weights, companions, index and stamp");
+}
+
+#[test]
+fn whole_checkpoints_are_used_again_and_damaged_ones_are_made_again() {
+    let cache = Scratch::new();
+    let (dir, written) = make("tiny", cache.path());
+    assert!(written);
+    assert!(!make("tiny", cache.path()).1, "made twice");
+    // Another spec is another folder.
+    assert_ne!(make("tiny,layers=1", cache.path()).0, dir);
+
+    let shard = dir.join("model-00001-of-00005.safetensors");
+    let original = fs::read(&shard).unwrap();
+    fs::write(&shard, &original[..original.len() - 1]).unwrap();
+    assert!(make("tiny", cache.path()).1, "a cut shard was accepted");
+    assert_eq!(fs::read(&shard).unwrap(), original);
+
+    fs::write(dir.join("synthetic.json"), "{}").unwrap();
+    assert!(make("tiny", cache.path()).1, "a foreign stamp was accepted");
+}
+
+#[test]
+fn leftovers_of_an_interrupted_run_are_no_checkpoint() {
+    let cache = Scratch::new();
+    let partial = cache.path().join("synthetic-tiny.partial");
+    fs::create_dir(&partial).unwrap();
+    fs::write(partial.join("model-00000-of-00005.safetensors"), [0; 100]).unwrap();
+    let (dir, written) = make("tiny", cache.path());
+    assert!(written && !partial.exists());
+    open(&dir);
+}
+
+#[test]
+fn two_processes_at_once_share_one_checkpoint() {
+    let cache = Scratch::new();
+    let written: Vec<bool> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..3).map(|_| scope.spawn(|| make("tiny", cache.path()).1)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(written.iter().filter(|written| **written).count(), 1, "{written:?}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_disk_that_is_too_small_is_noticed_before_anything_is_written() {
+    let cache = Scratch::new();
+    let spec = spec("layers=62,experts=256,hidden=65280");
+    let error = ensure(&spec, cache.path(), |_, _| panic!("written")).unwrap_err();
+    let SyntheticError::DiskSpace { needed, free, .. } = error else { panic!("{error}") };
+    assert!(needed > free && needed > 100_000_000_000_000, "{needed}");
+    assert_eq!(fs::read_dir(cache.path()).unwrap().count(), 1, "only the lock");
+}
+
+#[test]
+fn cache_folder_that_cannot_be_made_is_named() {
+    let folder = Scratch::new();
+    let file = folder.write("file", "");
+    let error = ensure(&spec("tiny"), &file.join("cache"), |_, _| ()).unwrap_err();
+    let SyntheticError::Io { path, .. } = &error else { panic!("{error}") };
+    assert_eq!(path, &file.join("cache"));
+    assert!(error.to_string().starts_with(&format!("cannot write {}", path.display())), "{error}");
+}
+
+/// Mean and standard deviation.
+fn moments(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
+    let n = values.clone().count() as f64;
+    let mean = values.clone().sum::<f64>() / n;
+    (mean, (values.map(|v| (v - mean).powi(2)).sum::<f64>() / n).sqrt())
+}
+
+/// Every weight of a linear layer, by the definition of its format.
+fn values(linear: &LinearTensors) -> Vec<f64> {
+    match &linear.scale {
+        None => linear.weight.as_bf16().unwrap().iter().map(|w| w.to_f64()).collect(),
+        Some(scale) => {
+            let grid = scale.as_f32().unwrap();
+            let columns = linear.cols.div_ceil(128);
+            let value = |(i, &code): (usize, &u8)| {
+                let scale = grid[i / linear.cols / 128 * columns + i % linear.cols / 128];
+                f64::from(cpu_tiles::F8E4M3::from_bits(code).to_f32()) * f64::from(scale)
+            };
+            linear.bytes().iter().enumerate().map(value).collect()
+        }
+    }
+}
+
+#[test]
+fn values_look_like_a_trained_layer() {
+    for text in ["tiny", "tiny,weights=bf16"] {
+        let cache = Scratch::new();
+        let (tensors, config) = open(&make(text, cache.path()).0);
+        assert_eq!(config.weight_format == WeightFormat::Bf16, text != "tiny");
+        let layer = &tensors.layers[1];
+        for (linear, gain) in [(&layer.q, 1.0), (&layer.o, 1.0), (&layer.experts[3].w2, 1.5)] {
+            let (mean, std) = moments(values(linear).into_iter());
+            let expected = gain / (linear.cols as f64).sqrt();
+            assert!(mean.abs() < 0.02 * expected, "{text}: mean {mean}");
+            assert!((std / expected - 1.0).abs() < 0.03, "{text}: std {std}, expected {expected}");
+        }
+        let (mean, std) = moments(tensors.embed.as_bf16().unwrap().iter().map(|v| v.to_f64()));
+        assert!(mean.abs() < 0.01 && (std - 1.0).abs() < 0.01, "embedding {mean} {std}");
+        let bias = layer.bias.as_f32().unwrap();
+        assert!(bias.iter().all(|bias| (7.4..8.6).contains(bias)), "{bias:?}");
+        assert!(bias.iter().any(|b| *b != bias[0]));
+        let (mean, _) = moments(layer.input_norm.as_bf16().unwrap().iter().map(|v| v.to_f64()));
+        assert!((mean - 1.0).abs() < 0.05, "norm {mean}");
+    }
+}
+
+#[test]
+fn fp8_codes_use_their_range_and_differ_between_tensors() {
+    let cache = Scratch::new();
+    let (tensors, _) = open(&make("tiny", cache.path()).0);
+    let layer = &tensors.layers[0];
+    let q = layer.q.bytes();
+    for block in 0..layer.q.rows / 128 {
+        // One block of rows, first block of columns.
+        let codes = (0..128).flat_map(|row| &q[(block * 128 + row) * layer.q.cols..][..128]);
+        let magnitudes = codes.map(|&code| cpu_tiles::F8E4M3::from_bits(code).to_f32().abs());
+        let amax = magnitudes.fold(0.0, |max: f32, m| if m.is_nan() { f32::NAN } else { max.max(m) });
+        assert!((384.0..=448.0).contains(&amax), "block {block}: {amax}");
+    }
+    assert_ne!(layer.k.bytes(), layer.v.bytes());
+    assert_ne!(q, tensors.layers[1].q.bytes());
+    let scales = layer.q.scale.as_ref().unwrap().as_f32().unwrap();
+    assert!(scales.iter().all(|scale| *scale > 0.0));
+    assert!(scales.iter().any(|scale| *scale != scales[0]));
+}
+
+#[test]
+fn head_is_zero_beyond_the_text_tokens() {
+    let cache = Scratch::new();
+    let (tensors, config) = open(&make("tiny,vocab=700", cache.path()).0);
+    let head = tensors.lm_head.as_bf16().unwrap();
+    for (id, row) in head.chunks(config.hidden_size).enumerate() {
+        assert_eq!(row.iter().all(|v| v.to_f32() == 0.0), id >= 512, "row {id}");
+    }
+    assert_eq!(tensors.lm_head.shape(), [700, 384]);
+}

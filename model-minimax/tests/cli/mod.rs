@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The program as a user meets it: what it prints, where, and its exit code.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::scratch::Scratch;
+
+/// What a run of the program left behind.
+struct Outcome {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl Outcome {
+    /// Checks the exit code and that stderr has all of `words`; stdout must be empty.
+    #[track_caller]
+    fn fails(&self, code: i32, words: &[&str]) {
+        assert_eq!(self.code, Some(code), "{}", self.stderr);
+        assert_eq!(self.stdout, "");
+        for word in words {
+            assert!(self.stderr.contains(word), "{word:?} is not in: {}", self.stderr);
+        }
+    }
+}
+
+/// Runs the program in an environment without any of its variables, in a folder of its own.
+fn program(dir: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Outcome {
+    let output = Command::new(env!("CARGO_BIN_EXE_model-minimax"))
+        .args(arguments)
+        .env_clear()
+        .envs(variables.iter().copied())
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    Outcome {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+fn run(arguments: &[&str]) -> Outcome {
+    program(Scratch::new().path(), arguments, &[])
+}
+
+fn golden(model: &str) -> PathBuf {
+    op_testkit::golden::dir().join("models").join(model)
+}
+
+#[test]
+fn usage_errors_have_code_2() {
+    let cases: [(&[&str], &str); 12] = [
+        (&[], "Usage"),
+        (&["sing"], "unrecognized subcommand 'sing'"),
+        (&["ask", "--no-such-flag"], "--no-such-flag"),
+        (&["ask", "--variant", "m4"], "unknown variant \"m4\""),
+        (&["ask", "--max-new-tokens", "0"], "--max-new-tokens"),
+        (&["ask", "--prompt-ids", "1,x"], "--prompt-ids"),
+        (&["ask", "--prompt", "a", "--prompt-ids", "1"], "cannot be used with"),
+        (&["ask", "--eager", "--fused"], "cannot be used with"),
+        (&["ask", "--device", "tpu"], "unknown device \"tpu\""),
+        (&["ask", "--synthetic", "huge"], "synthetic spec \"huge\""),
+        (&["bench", "--arms", "eager,vecgraph"], "arm \"vecgraph\" is not available yet"),
+        (&["bench", "--iters", "0"], "--iters"),
+    ];
+    for (arguments, word) in cases {
+        run(arguments).fails(2, &[word]);
+    }
+}
+
+#[test]
+fn variables_set_the_defaults_of_flags_and_are_checked_like_them() {
+    let dir = Scratch::new();
+    let cases = [
+        ("VARIANT", "m5", 2, "unknown variant \"m5\""),
+        ("LAYERS", "none", 2, "--max-layers"),
+        ("ARMS", "pypto,pyptograph", 2, "arm \"pyptograph\" is not available yet"),
+        ("ITERS", "-1", 2, "--iters"),
+        ("NEW_TOKENS", "0", 2, "--max-new-tokens"),
+        ("WARMUP", "x", 2, "--warmup"),
+        ("DEVICE", "0", 1, "device npu:0 is not available for the model in this build"),
+        ("MODEL_PATH", "nowhere", 1, "nowhere"),
+        ("REPORT_DIR", "no/such/folder", 1, "no/such/folder/bench_latest_eager.json cannot be written"),
+        ("PYPTO_SWIGLU_ALPHA", "-1", 1, "PYPTO_SWIGLU_ALPHA should be number > 0, found \"-1\""),
+    ];
+    for (name, value, code, word) in cases {
+        program(dir.path(), &["bench"], &[(name, value)]).fails(code, &[word]);
+    }
+    // Set to nothing, a variable means the default; what fails then is the path.
+    let empty =
+        ["VARIANT", "LAYERS", "ARMS", "ITERS", "NEW_TOKENS", "WARMUP", "PROMPT", "REPORT_DIR"].map(|name| (name, ""));
+    // A benchmark that does not start leaves no report, and an older one alone.
+    dir.write("bench_latest_fused.json", "old");
+    program(dir.path(), &["bench", "--model-path", "nowhere"], &empty).fails(1, &["no checkpoint folder at nowhere"]);
+    let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["bench_latest_fused.json"]);
+}
+
+#[test]
+fn a_path_that_does_not_exist_says_what_is_there_and_what_helps() {
+    let dir = Scratch::new();
+    dir.write("something-else", "");
+    let outcome = program(dir.path(), &["ask", "--model-path", "some/model"], &[]);
+    outcome.fails(1, &["no checkpoint folder at some/model", "something-else", "--synthetic"]);
+}
+
+#[test]
+fn ask_without_a_checkpoint_says_how_to_give_one() {
+    run(&["ask"]).fails(1, &["neither --model-path nor MODEL_PATH", "--synthetic tiny"]);
+    // An empty variable is no path.
+    program(Scratch::new().path(), &["ask"], &[("MODEL_PATH", "")]).fails(1, &["neither --model-path nor MODEL_PATH"]);
+}
+
+#[test]
+fn devices_that_the_model_cannot_use_are_refused() {
+    for (device, name) in [("npu:1", "npu:1"), ("npu", "npu:0"), ("sim:910b", "sim:910b")] {
+        run(&["ask", "--device", device]).fails(1, &[&format!("device {name} is not available for the model")]);
+    }
+    let outcome = program(Scratch::new().path(), &["ask", "--device", "npu"], &[("TILE_FWK_DEVICE_ID", "3")]);
+    outcome.fails(1, &["npu:3"]);
+    // Left in the environment, the variable alone does not move a run off the CPU.
+    let outcome = program(Scratch::new().path(), &["ask"], &[("TILE_FWK_DEVICE_ID", "3")]);
+    outcome.fails(1, &["neither --model-path nor MODEL_PATH"]);
+}
+
+#[test]
+fn the_variant_must_be_that_of_the_checkpoint() {
+    let path = golden("m27-tiny-bf16");
+    let path = path.to_str().unwrap();
+    run(&["ask", "--model-path", path, "--variant", "m3"]).fails(1, &["--variant m3", "MiniMax-M2.7", "config.json"]);
+}
+
+#[test]
+fn prompts_are_checked_before_anything_is_loaded() {
+    let path = golden("m27-tiny-bf16");
+    let path = path.to_str().unwrap();
+    let ask = |more: &[&str]| run(&[&["ask", "--model-path", path, "--print-ids"], more].concat());
+    ask(&["--prompt", ""]).fails(1, &["the prompt is empty"]);
+    ask(&["--prompt-file", "-"]).fails(1, &["the prompt is empty"]);
+    ask(&["--prompt-file", "no-such-file"]).fails(1, &["the prompt cannot be read from no-such-file"]);
+    ask(&["--prompt-ids", "1,576"]).fails(1, &["prompt token 576 at position 1", "576 tokens"]);
+    ask(&["--max-new-tokens", "2048", "--prompt-ids", "5"])
+        .fails(1, &["1 prompt tokens and 2048 new tokens", "2048 positions"]);
+    ask(&["--max-layers", "3"]).fails(1, &["max layers", "found 3"]);
+    ask(&["--temperature", "-1"]).fails(1, &["temperature should be"]);
+    ask(&["--top-p", "0"]).fails(1, &["top-p should be"]);
+}
+
+#[test]
+fn a_report_that_cannot_be_written_stops_the_benchmark_before_it_starts() {
+    let dir = Scratch::new();
+    let path = golden("m27-tiny-bf16");
+    let path = path.to_str().unwrap();
+    let outcome = program(dir.path(), &["bench", "--model-path", path, "--report-file", "absent/report.json"], &[]);
+    outcome.fails(1, &["report absent/report.json cannot be written"]);
+    assert!(!outcome.stderr.contains("E2E"), "{}", outcome.stderr);
+    let outcome = program(dir.path(), &["bench", "--model-path", path, "--report-dir", "absent"], &[]);
+    outcome.fails(1, &["bench_latest_eager.json cannot be written"]);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn list_knobs_shows_values_defaults_and_meanings() {
+    let dir = Scratch::new();
+    let outcome = program(dir.path(), &["list-knobs"], &[("RAYON_NUM_THREADS", "3"), ("LAYERS", "")]);
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""));
+    for line in [
+        "RAYON_NUM_THREADS = 3\n    threads of the CPU kernels; default: physical cores; type: whole number >= 1\n    overridden by --threads\n",
+        "LAYERS = (unset)\n",
+        "CPU_TILES_LEVEL = (unset)\n",
+        "type: scalar | avx2 | avx512 | avx512bf16\n",
+        "PYPTO_SWIGLU_LIMIT = (unset)\n",
+    ] {
+        assert!(outcome.stdout.contains(line), "{line:?} is not in: {}", outcome.stdout);
+    }
+    // A wrong value is shown in the list, and is an error.
+    let outcome = program(dir.path(), &["list-knobs"], &[("PYPTO_SWIGLU_LIMIT", "x")]);
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.stdout.contains("PYPTO_SWIGLU_LIMIT = x (not valid)"), "{}", outcome.stdout);
+    assert!(outcome.stderr.contains("PYPTO_SWIGLU_LIMIT should be number > 0"), "{}", outcome.stderr);
+}
+
+#[test]
+fn the_listed_levels_are_those_of_the_kernels() {
+    let levels = cpu_tiles::Isa::ALL.map(cpu_tiles::Isa::name).join(" | ");
+    assert!(run(&["list-knobs"]).stdout.contains(&format!("type: {levels}\n")));
+}
+
+#[test]
+fn help_and_version_go_to_stdout() {
+    for arguments in [["--help"].as_slice(), &["ask", "--help"], &["bench", "--help"], &["--version"]] {
+        let outcome = run(arguments);
+        assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{arguments:?}");
+        assert!(!outcome.stdout.is_empty());
+    }
+}
+
+/// One I64 tensor of a model's expected results, as ids.
+fn expected_ids(model: &str, tensor: &str) -> Vec<u32> {
+    let file = op_testkit::golden::open(format!("models/{model}/expected.safetensors")).unwrap();
+    file.tensor(tensor).unwrap().i64().unwrap().into_iter().map(|id| id.try_into().unwrap()).collect()
+}
+
+fn join(ids: &[u32]) -> String {
+    ids.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+}
+
+#[test]
+fn ids_in_and_ids_out_are_the_golden_ones_in_both_arms() {
+    for model in ["m27-tiny-bf16", "m27-tiny-fp8"] {
+        let path = golden(model);
+        let prompt = join(&expected_ids(model, "mini.input_ids"));
+        for arm in ["--eager", "--fused", "--use_pypto"] {
+            let outcome = run(&[
+                "ask",
+                "--model-path",
+                path.to_str().unwrap(),
+                "--dtype",
+                "f32",
+                "--prompt-ids",
+                &prompt,
+                "--print-ids",
+                "--ignore-eos",
+                "--max-new-tokens",
+                "16",
+                "--threads",
+                "1",
+                arm,
+            ]);
+            assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+            assert_eq!(outcome.stdout, join(&expected_ids(model, "mini.greedy_ids")) + "\n", "{model} {arm}");
+        }
+    }
+}
+
+#[test]
+fn a_seed_decides_the_answer() {
+    let path = golden("m27-tiny-bf16");
+    let ask = |seed: &str| {
+        let outcome = run(&[
+            "ask",
+            "--model-path",
+            path.to_str().unwrap(),
+            "--prompt-ids",
+            "5,6,7",
+            "--print-ids",
+            "--ignore-eos",
+            "--temperature",
+            "2",
+            "--max-new-tokens",
+            "24",
+            "--seed",
+            seed,
+        ]);
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        outcome.stdout
+    };
+    assert_eq!(ask("1"), ask("1"));
+    assert_ne!(ask("1"), ask("2"));
+}
+
+#[cfg(feature = "text")]
+#[test]
+fn the_answer_is_the_text_of_the_ids_and_alone_on_stdout() {
+    let dir = golden("m27-tiny-bf16");
+    let path = dir.to_str().unwrap();
+    let tokenizer = model_minimax::text::TextTokenizer::from_dir(&dir).unwrap();
+    let folder = Scratch::new();
+    folder.write("prompt.txt", "Count the loaves.");
+    let common = ["ask", "--model-path", path, "--dtype", "f32", "--max-new-tokens", "12", "--ignore-eos"];
+    let ask = |more: &[&str]| {
+        let outcome = program(folder.path(), &[&common, more].concat(), &[]);
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("12 new tokens"), "{}", outcome.stderr);
+        outcome.stdout
+    };
+    // One prompt in three forms: through the template, rendered by hand, and as ids.
+    let rendered = "]~!b[]~b]system\nBe brief.[e~[\n]~b]user\nCount the loaves.[e~[\n]~b]ai\n<think>\n";
+    let ids = join(&tokenizer.encode(rendered).unwrap());
+    let by_ids = ask(&["--prompt-ids", &ids, "--print-ids"]);
+    let answer: Vec<u32> = by_ids.trim_end().split(',').map(|id| id.parse().unwrap()).collect();
+    assert_eq!(answer.len(), 12);
+    let text = tokenizer.decode(&answer, true) + "\n";
+    assert_eq!(ask(&["--prompt-ids", &ids]), text);
+    assert_eq!(ask(&["--prompt-file", "prompt.txt", "--system", "Be brief."]), text);
+    assert_eq!(ask(&["--raw", "--prompt", rendered]), text);
+}
+
+#[test]
+fn bench_ends_with_the_table_and_one_report_per_arm() {
+    let dir = Scratch::new();
+    dir.write("bench_latest_eager.json", "old");
+    let path = golden("m27-tiny-fp8");
+    let variables = [
+        ("MODEL_PATH", path.to_str().unwrap()),
+        ("VARIANT", "m27"),
+        ("LAYERS", "1"),
+        ("NEW_TOKENS", "3"),
+        ("WARMUP", "0"),
+        ("ITERS", "2"),
+        ("RAYON_NUM_THREADS", "1"),
+        ("ARMS", "pypto"),
+    ];
+    let ids = ["bench", "--prompt-ids", "5,6,7,8"];
+    let outcome = program(dir.path(), &ids, &variables);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let lines: Vec<&str> = outcome.stdout.lines().collect();
+    assert_eq!(lines.len(), 4, "{}", outcome.stdout);
+    assert!(lines[0].ends_with("e2e (tok/s)") && lines[2].contains("(skipped)") && lines[3].starts_with("fused "));
+
+    let read = |name: &str| -> serde_json::Value {
+        serde_json::from_str(&std::fs::read_to_string(dir.path().join(name)).unwrap()).unwrap()
+    };
+    let fused = read("bench_latest_fused.json");
+    for (field, value) in [
+        ("mode", serde_json::json!("fused")),
+        ("layers", 1.into()),
+        ("moe_patched", 1.into()),
+        ("warmup", 0.into()),
+        ("iters", 2.into()),
+        ("prompt_len", 4.into()),
+        ("max_new_tokens", 3.into()),
+        ("synthetic", false.into()),
+    ] {
+        assert_eq!(fused[field], value, "{field}");
+    }
+    assert_eq!(fused["gen_tokens"].as_array().map(Vec::len), Some(2));
+    assert_eq!((&fused["knobs"]["LAYERS"], &fused["machine"]["threads"]), (&"1".into(), &1.into()));
+    assert!(fused["decode_bytes_per_step"].as_u64() > Some(0) && fused["read_gb_per_s"].as_f64() > Some(0.0));
+    // The older report of the arm that did not run is gone, and no temporary file is left.
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+
+    // Flags win over variables; one file for both arms is a list.
+    let flags = ["--arms", "eager,fused", "--max-layers", "2", "--report-file", "both.json"];
+    let outcome = program(dir.path(), &[ids.as_slice(), &flags].concat(), &variables);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let both = read("both.json");
+    assert_eq!((&both[0]["mode"], &both[1]["mode"], &both[0]["layers"]), (&"eager".into(), &"fused".into(), &2.into()));
+    assert!(
+        outcome.stdout.lines().last().is_some_and(|line| line.starts_with("fused / eager: ")),
+        "{}",
+        outcome.stdout
+    );
+}
+
+#[test]
+fn bench_without_a_checkpoint_makes_a_synthetic_one_and_says_so() {
+    let dir = Scratch::new();
+    let cache = dir.path().join("cache");
+    let arguments = ["bench", "--synthetic", "tiny", "--report-file", "r.json", "--iters", "1", "--prompt-ids", "5"];
+    let outcome = program(dir.path(), &arguments, &[("XDG_CACHE_HOME", cache.to_str().unwrap())]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let json: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(dir.path().join("r.json")).unwrap()).unwrap();
+    assert_eq!((&json[0]["synthetic"], &json[0]["synthetic_spec"]), (&true.into(), &"tiny".into()));
+    assert_eq!(json[0]["layers"], 2);
+}

@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+mod attention;
+mod forward;
+mod ops;
+mod parity;
