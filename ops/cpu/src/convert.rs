@@ -118,65 +118,73 @@ pub fn dequantize_to_bf16(
     out: &mut [bf16],
 ) -> Result<(), ShapeError> {
     check_len("out", out.len(), &[weight.n, weight.k])?;
-    let mut rows: Vec<_> = out.chunks_mut((weight.k * 32).max(1)).collect();
-    pool.for_each_mut(&mut rows, |task, rows| {
-        for (i, out) in rows.chunks_exact_mut(weight.k).enumerate() {
-            dequantize_row(level, weight, task * 32 + i, out);
-        }
-    });
+    let mut tasks: Vec<_> = out.chunks_mut((weight.k * TASK_ROWS).max(1)).collect();
+    pool.for_each_mut(&mut tasks, |task, out| dispatch(level, Dequantize { weight, first: task * TASK_ROWS, out }));
     Ok(())
 }
 
-fn dequantize_row(level: Level, weight: WeightRef<'_>, row: usize, out: &mut [bf16]) {
-    let k = weight.k;
-    let range = row * k..(row + 1) * k;
-    match weight.data {
-        Data::F32(values) => f32_to_bf16(level, &values[range], out),
-        Data::Bf16(values) => out.copy_from_slice(&values[range]),
-        Data::Fp8Block { codes, scales } => {
-            let scales = &scales[row / BLOCK * k.div_ceil(BLOCK)..];
-            for ((codes, out), scale) in codes[range].chunks(BLOCK).zip(out.chunks_mut(BLOCK)).zip(scales) {
-                dequantize(level, codes, *scale, out);
-            }
-        }
-        Data::Mxfp8 { codes, scales } => {
-            let scales = &scales[row * k.div_ceil(MX_GROUP)..];
-            for ((codes, out), scale) in codes[range].chunks(MX_GROUP).zip(out.chunks_mut(MX_GROUP)).zip(scales) {
-                dequantize(level, codes, scale.to_f32(), out);
+/// Rows of a task of [`dequantize_to_bf16`].
+const TASK_ROWS: usize = 32;
+
+/// Some rows of a weight, from row `first` on, to BF16.
+struct Dequantize<'a, 'w> {
+    weight: WeightRef<'w>,
+    first: usize,
+    out: &'a mut [bf16],
+}
+
+impl Kernel for Dequantize<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { weight, first, out } = self;
+        let k = weight.k;
+        for (row, out) in out.chunks_exact_mut(k.max(1)).enumerate() {
+            let row = first + row;
+            let range = row * k..(row + 1) * k;
+            match weight.data {
+                Data::F32(values) => {
+                    for (x, out) in values[range].iter().zip(out) {
+                        *out = bf16::from_f32(*x);
+                    }
+                }
+                Data::Bf16(values) => out.copy_from_slice(&values[range]),
+                Data::Fp8Block { codes, scales } => {
+                    let scales = &scales[row / BLOCK * k.div_ceil(BLOCK)..];
+                    for ((codes, out), scale) in codes[range].chunks(BLOCK).zip(out.chunks_mut(BLOCK)).zip(scales) {
+                        dequantize(s, codes, *scale, out);
+                    }
+                }
+                Data::Mxfp8 { codes, scales } => {
+                    let scales = &scales[row * k.div_ceil(MX_GROUP)..];
+                    for ((codes, out), scale) in codes[range].chunks(MX_GROUP).zip(out.chunks_mut(MX_GROUP)).zip(scales)
+                    {
+                        dequantize(s, codes, scale.to_f32(), out);
+                    }
+                }
             }
         }
     }
 }
 
 /// Codes under one scale.
-fn dequantize(level: Level, codes: &[F8E4M3], scale: f32, out: &mut [bf16]) {
-    struct Dequantize<'a>(&'a [F8E4M3], f32, &'a mut [bf16]);
-    impl Kernel for Dequantize<'_> {
-        type Output = ();
-        #[inline(always)]
-        fn run<S: Simd>(self, s: S) {
-            let Self(codes, scale, out) = self;
-            let mut x = codes.chunks_exact(S::LANES);
-            let mut o = out.chunks_exact_mut(S::LANES);
-            // The decoder's NaN codes come out as 480 and are mended by the last loop.
-            let factor = s.splat(scale * TWO_120);
-            let mut nan = false;
-            for (x, out) in x.by_ref().zip(o.by_ref()) {
-                nan |= x.iter().fold(false, |nan, code| nan | code.is_nan());
-                // SAFETY: both chunks have LANES values; codes are transparent bytes, `bf16` a transparent `u16`.
-                unsafe { s.store_bf16(out.as_mut_ptr().cast(), s.mul(s.load_codes(x.as_ptr().cast()), factor)) };
-            }
-            for (x, out) in x.remainder().iter().zip(o.into_remainder()) {
-                *out = bf16::from_f32(x.to_f32() * scale);
-            }
-            if nan || !is_fast_scale(scale) {
-                for (x, out) in codes.iter().zip(out) {
-                    *out = bf16::from_f32(x.to_f32() * scale);
-                }
-            }
-        }
+#[inline(always)]
+fn dequantize<S: Simd>(s: S, codes: &[F8E4M3], scale: f32, out: &mut [bf16]) {
+    assert_eq!(codes.len(), out.len());
+    // The largest magnitude code is a NaN's; folded like this, the search is vector code.
+    let largest = codes.iter().fold(0, |largest, code| (code.to_bits() & 0x7F).max(largest));
+    let slow = largest == 0x7F || !is_fast_scale(scale);
+    let whole = if slow { 0 } else { codes.len() / S::LANES * S::LANES };
+    let factor = s.splat(scale * TWO_120);
+    for at in (0..whole).step_by(S::LANES) {
+        let (from, to) = (codes.as_ptr().wrapping_add(at), out.as_mut_ptr().wrapping_add(at));
+        // SAFETY: both slices have LANES values from `at` on; codes are transparent bytes, `bf16` a transparent `u16`.
+        unsafe { s.store_bf16_numbers(to.cast(), s.mul(s.load_codes(from.cast()), factor)) };
     }
-    dispatch(level, Dequantize(codes, scale, out));
+    for (code, out) in codes[whole..].iter().zip(&mut out[whole..]) {
+        *out = bf16::from_f32(code.to_f32() * scale);
+    }
 }
 
 /// Whether the decoders can take a scale: whether it is finite, times 2^120 too.

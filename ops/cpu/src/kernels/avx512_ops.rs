@@ -118,6 +118,16 @@ impl Simd for Avx512 {
         }
     }
     #[inline(always)]
+    unsafe fn store_bf16_numbers(self, p: *mut u16, v: __m512) {
+        // SAFETY: the caller's promise for the store; AVX-512 is there.
+        unsafe {
+            let bits = _mm512_castps_si512(v);
+            let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+            let rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
+            _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(rounded)));
+        }
+    }
+    #[inline(always)]
     unsafe fn load_codes(self, p: *const u8) -> __m512 {
         // SAFETY: the caller's promise; AVX-512 is there.
         unsafe {

@@ -9,7 +9,7 @@ use super::simd::{Kernel, Simd};
 use crate::convert::{TWO_120, is_fast_scale};
 use crate::formats::{E8M0, F8E4M3};
 use crate::level::Level;
-use crate::tile::Chunks;
+use crate::tile::{Chunk, Chunks};
 use crate::weights::{BLOCK, Format, MX_GROUP, PANEL, packed_index};
 use half::bf16;
 use zerocopy::FromBytes;
@@ -18,6 +18,32 @@ use zerocopy::FromBytes;
 pub(crate) const CHUNK: usize = 256;
 /// Up to this many rows are multiplied with weights decoded in registers; more share an expanded chunk.
 const DIRECT_ROWS: usize = 6;
+
+/// Calls the macro `tile!(rows, vectors)` for the widest tile of the level.
+macro_rules! by_size {
+    ($wide:expr, $count:expr, $tile:ident) => {
+        match ($wide, $count) {
+            (2, 1) => $tile!(1, 2),
+            (2, 2) => $tile!(2, 2),
+            (2, 3) => $tile!(3, 2),
+            (2, 4) => $tile!(4, 2),
+            (2, 5) => $tile!(5, 2),
+            (2, _) => $tile!(6, 2),
+            (4, 1) => $tile!(1, 4),
+            (4, 2) => $tile!(2, 4),
+            (4, 3) => $tile!(3, 4),
+            (4, 4) => $tile!(4, 4),
+            (4, 5) => $tile!(5, 4),
+            (4, _) => $tile!(6, 4),
+            (_, 1) => $tile!(1, 1),
+            (_, 2) => $tile!(2, 1),
+            (_, 3) => $tile!(3, 1),
+            (_, 4) => $tile!(4, 1),
+            (_, 5) => $tile!(5, 1),
+            (_, _) => $tile!(6, 1),
+        }
+    };
+}
 
 /// Rows times panel. `rows[i]` is readable for K rounded up to a multiple of 4, with zeros beyond K.
 pub(crate) struct F32Tile<'a, 'w> {
@@ -48,74 +74,127 @@ impl Kernel for F32Tile<'_, '_> {
             let padded = chunk.k.next_multiple_of(4);
             let format = chunk.format;
             assert_eq!(chunk.data.len(), padded * PANEL * format.value_bytes());
-            let data = chunk.data.as_ptr();
             let slow = chunk.special || chunk.block_scales.iter().any(|&scale| !is_fast_scale(scale));
-            if slow {
-                expand_slowly(s, &chunk, expanded);
-            } else if rows.len() > DIRECT_ROWS {
-                // SAFETY: the chunk is `padded` inputs of packed data, `expanded` holds as many.
-                unsafe { expand(s, &chunk, expanded) };
+            // SAFETY: rows are readable for the padded inputs of the chunk, which has as many packed inputs; `expanded` has
+            // room for them, and `out` has 64 values for each row.
+            unsafe {
+                if slow {
+                    expand_slowly(s, &chunk, expanded);
+                    rows_times_expanded(s, rows, k0, padded, expanded, out);
+                } else if rows.len() > DIRECT_ROWS {
+                    expand(s, &chunk, expanded);
+                    rows_times_expanded(s, rows, k0, padded, expanded, out);
+                } else {
+                    rows_times_packed(s, rows, k0, padded, &chunk, out);
+                }
             }
-            let expanded_chunk = slow || rows.len() > DIRECT_ROWS;
-            // Decoding takes registers, so fewer rows fit beside it where registers are few.
-            let most = if !expanded_chunk && format.value_bytes() == 1 && S::WIDE == 2 { 4 } else { 6 };
-            let mut row = 0;
-            while row < rows.len() {
-                let left = rows.len() - row;
-                let count = if left > most && left < 2 * most { left.div_ceil(2) } else { left.min(most) };
-                let x: [*const f32; 6] = std::array::from_fn(|i| rows[(row + i).min(rows.len() - 1)].wrapping_add(k0));
-                let out = &mut out[row * PANEL..(row + count) * PANEL];
-                // SAFETY: rows are readable for the padded inputs of the chunk; the weights of the chunk are `padded`
-                // inputs in the layout that each source reads; `out` has `count` rows of 64.
-                unsafe {
-                    if expanded_chunk {
-                        let source = |column| Expanded {
-                            p: expanded
-                                .as_ptr()
-                                .wrapping_add(column / (S::WIDE * S::LANES) * padded * S::WIDE * S::LANES),
-                            stride: S::WIDE * S::LANES,
+        }
+    }
+}
+
+/// Cuts rows into groups of at most `most`: their first row and their number.
+#[inline(always)]
+fn groups(rows: usize, most: usize) -> impl Iterator<Item = (usize, usize)> {
+    let mut row = 0;
+    std::iter::from_fn(move || {
+        let left = rows - row;
+        // A rest of little more than one group is halved: two middling tiles are faster than a full and a tiny one.
+        let count = if left > most && left < 2 * most { left.div_ceil(2) } else { left.min(most) };
+        row += count;
+        (count > 0).then_some((row - count, count))
+    })
+}
+
+/// The rows of a group from input `k0` on; places beyond the group repeat its last row.
+#[inline(always)]
+fn group(rows: &[*const f32], row: usize, k0: usize) -> [*const f32; 6] {
+    std::array::from_fn(|i| rows[(row + i).min(rows.len() - 1)].wrapping_add(k0))
+}
+
+/// Rows times a chunk expanded by [`expand`]. A block of it stays in the first-level cache while all rows go by.
+///
+/// # Safety
+/// Rows are readable for `inputs` values from `k0` on, `inputs` is a multiple of 4, `expanded` holds as many inputs, and
+/// `out` has 64 values for each row.
+#[inline(always)]
+unsafe fn rows_times_expanded<S: Simd>(
+    s: S,
+    rows: &[*const f32],
+    k0: usize,
+    inputs: usize,
+    expanded: &[f32],
+    out: &mut [f32],
+) {
+    let width = S::WIDE * S::LANES;
+    for (column, block) in (0..PANEL).step_by(width).zip(expanded.chunks_exact(inputs * width)) {
+        let source = Expanded { p: block.as_ptr(), stride: width };
+        for (row, count) in groups(rows.len(), 6) {
+            let x = group(rows, row, k0);
+            let out = &mut out[row * PANEL + column..];
+            macro_rules! tile {
+                ($rows:literal, $vectors:literal) => {
+                    micro::<S, _, $rows, $vectors>(s, &std::array::from_fn(|i| x[i]), source, inputs, k0 == 0, out)
+                };
+            }
+            // SAFETY: the caller's promises; the block has the outputs `column .. column + width`.
+            unsafe { by_size!(S::WIDE, count, tile) }
+        }
+    }
+}
+
+/// Rows times a packed chunk, decoded in registers.
+///
+/// # Safety
+/// As [`rows_times_expanded`], the chunk having `inputs` packed inputs.
+#[inline(always)]
+unsafe fn rows_times_packed<S: Simd>(
+    s: S,
+    rows: &[*const f32],
+    k0: usize,
+    inputs: usize,
+    chunk: &Chunk<'_>,
+    out: &mut [f32],
+) {
+    let data = chunk.data.as_ptr();
+    // Decoding takes registers, so fewer rows fit beside it where registers are few.
+    let most = if chunk.format.value_bytes() == 1 && S::WIDE == 2 { 4 } else { 6 };
+    for (row, count) in groups(rows.len(), most) {
+        let x = group(rows, row, k0);
+        let out = &mut out[row * PANEL..];
+        // SAFETY: the caller's promises; each source reads the layout of its format, inside the chunk.
+        unsafe {
+            match chunk.format {
+                Format::F32 => {
+                    let source = |column| Expanded { p: data.cast::<f32>().wrapping_add(column), stride: PANEL };
+                    panel_times(s, &x, count, inputs, k0 == 0, out, source);
+                }
+                Format::Bf16 => {
+                    let source = |column| Bf16Pairs { p: data.cast::<u16>().wrapping_add(2 * column) };
+                    panel_times(s, &x, count, inputs, k0 == 0, out, source);
+                }
+                Format::Fp8Block => {
+                    for (block, scale) in chunk.block_scales.iter().enumerate() {
+                        let at = block * BLOCK;
+                        let source = |column| Codes {
+                            p: data.wrapping_add(at * PANEL + 4 * column),
+                            scales: UniformScale(s.splat(scale * TWO_120)),
                         };
-                        rows_times(s, &x, count, padded, k0 == 0, out, true, source);
-                    } else {
-                        match format {
-                            Format::F32 => {
-                                let source =
-                                    |column| Expanded { p: data.cast::<f32>().wrapping_add(column), stride: PANEL };
-                                rows_times(s, &x, count, padded, k0 == 0, out, false, source);
-                            }
-                            Format::Bf16 => {
-                                let source = |column| Bf16Pairs { p: data.cast::<u16>().wrapping_add(2 * column) };
-                                rows_times(s, &x, count, padded, k0 == 0, out, false, source);
-                            }
-                            Format::Fp8Block => {
-                                for (block, scale) in chunk.block_scales.iter().enumerate() {
-                                    let at = block * BLOCK;
-                                    let x = x.map(|x| x.wrapping_add(at));
-                                    let inputs = (padded - at).min(BLOCK);
-                                    let source = |column| Codes {
-                                        p: data.wrapping_add(at * PANEL + 4 * column),
-                                        scales: UniformScale(s.splat(scale * TWO_120)),
-                                    };
-                                    rows_times(s, &x, count, inputs, k0 + at == 0, out, false, source);
-                                }
-                            }
-                            Format::Mxfp8 => {
-                                for (group, scales) in chunk.mx_scales.chunks_exact(PANEL).enumerate() {
-                                    let at = group * MX_GROUP;
-                                    let x = x.map(|x| x.wrapping_add(at));
-                                    let inputs = (padded - at).min(MX_GROUP);
-                                    let factors = mx_factors(scales);
-                                    let source = |column| Codes {
-                                        p: data.wrapping_add(at * PANEL + 4 * column),
-                                        scales: OutputScales(factors.as_ptr().wrapping_add(column)),
-                                    };
-                                    rows_times(s, &x, count, inputs, k0 + at == 0, out, false, source);
-                                }
-                            }
-                        }
+                        let x = x.map(|x| x.wrapping_add(at));
+                        panel_times(s, &x, count, (inputs - at).min(BLOCK), k0 + at == 0, out, source);
                     }
                 }
-                row += count;
+                Format::Mxfp8 => {
+                    for (group, scales) in chunk.mx_scales.chunks_exact(PANEL).enumerate() {
+                        let at = group * MX_GROUP;
+                        let factors = mx_factors(scales);
+                        let source = |column| Codes {
+                            p: data.wrapping_add(at * PANEL + 4 * column),
+                            scales: OutputScales(factors.as_ptr().wrapping_add(column)),
+                        };
+                        let x = x.map(|x| x.wrapping_add(at));
+                        panel_times(s, &x, count, (inputs - at).min(MX_GROUP), k0 + at == 0, out, source);
+                    }
+                }
             }
         }
     }
@@ -287,22 +366,19 @@ impl<S: Simd, C: CodeScales<S>> Source<S> for Codes<C> {
     }
 }
 
-/// `count` rows (at most 6) times 64 outputs, over `inputs` inputs. `expanded` says that the weights are in blocks of the
-/// widest tile, so that only such tiles read them contiguously.
+/// `count` rows (at most 6) times the 64 outputs of a packed panel, over `inputs` inputs.
 ///
 /// # Safety
 /// `x` is readable for `inputs` values, which is a multiple of 4; `source(column)` gives weights of the outputs from
 /// `column` on, for as many inputs; `out` has `count` rows of 64.
 #[inline(always)]
-#[allow(clippy::too_many_arguments, reason = "an inlined inner function")]
-unsafe fn rows_times<S: Simd, W: Source<S>>(
+unsafe fn panel_times<S: Simd, W: Source<S>>(
     s: S,
     x: &[*const f32; 6],
     count: usize,
     inputs: usize,
     first: bool,
     out: &mut [f32],
-    expanded: bool,
     source: impl Fn(usize) -> W,
 ) {
     macro_rules! tile {
@@ -316,26 +392,9 @@ unsafe fn rows_times<S: Simd, W: Source<S>>(
     }
     // Few rows take more outputs at a time, so that enough independent sums hide the latency of the multiply-add.
     match (S::WIDE, count) {
-        (2, 1) if !expanded => tile!(1, 8),
-        (2, 2) if !expanded => tile!(2, 4),
-        (2, 1) => tile!(1, 2),
-        (2, 2) => tile!(2, 2),
-        (2, 3) => tile!(3, 2),
-        (2, 4) => tile!(4, 2),
-        (2, 5) => tile!(5, 2),
-        (2, _) => tile!(6, 2),
-        (4, 1) => tile!(1, 4),
-        (4, 2) => tile!(2, 4),
-        (4, 3) => tile!(3, 4),
-        (4, 4) => tile!(4, 4),
-        (4, 5) => tile!(5, 4),
-        (4, _) => tile!(6, 4),
-        (_, 1) => tile!(1, 1),
-        (_, 2) => tile!(2, 1),
-        (_, 3) => tile!(3, 1),
-        (_, 4) => tile!(4, 1),
-        (_, 5) => tile!(5, 1),
-        (_, _) => tile!(6, 1),
+        (2, 1) => tile!(1, 8),
+        (2, 2) => tile!(2, 4),
+        _ => by_size!(S::WIDE, count, tile),
     }
 }
 
@@ -386,7 +445,7 @@ unsafe fn micro<S: Simd, W: Source<S>, const MR: usize, const NV: usize>(
 /// # Safety
 /// The chunk's data are its padded inputs in packed layout, and `out` holds as many F32 values.
 #[inline(always)]
-unsafe fn expand<S: Simd>(s: S, chunk: &crate::tile::Chunk<'_>, out: &mut [f32]) {
+unsafe fn expand<S: Simd>(s: S, chunk: &Chunk<'_>, out: &mut [f32]) {
     let padded = chunk.k.next_multiple_of(4);
     assert!(out.len() >= padded * PANEL);
     let width = S::WIDE * S::LANES;
@@ -442,7 +501,7 @@ unsafe fn expand<S: Simd>(s: S, chunk: &crate::tile::Chunk<'_>, out: &mut [f32])
 }
 
 /// [`expand`] for chunks with NaN codes or scales that the fast decoders cannot take: one value at a time.
-fn expand_slowly<S: Simd>(_: S, chunk: &crate::tile::Chunk<'_>, out: &mut [f32]) {
+fn expand_slowly<S: Simd>(_: S, chunk: &Chunk<'_>, out: &mut [f32]) {
     let padded = chunk.k.next_multiple_of(4);
     let width = S::WIDE * S::LANES;
     for output in 0..PANEL {
@@ -452,7 +511,7 @@ fn expand_slowly<S: Simd>(_: S, chunk: &crate::tile::Chunk<'_>, out: &mut [f32])
     }
 }
 
-impl crate::tile::Chunk<'_> {
+impl Chunk<'_> {
     /// The dequantised value of `output` at input `k` of the chunk.
     pub(crate) fn get(&self, output: usize, k: usize) -> f32 {
         let at = packed_index(self.format, output, k);

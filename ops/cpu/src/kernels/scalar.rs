@@ -99,6 +99,15 @@ impl Simd for Scalar {
         unsafe { p.cast::<[u16; N]>().write_unaligned(bits) }
     }
     #[inline(always)]
+    unsafe fn store_bf16_numbers(self, p: *mut u16, v: Self::V) {
+        let bits = v.map(|x| {
+            let bits = x.to_bits();
+            (bits.wrapping_add(0x7FFF + (bits >> 16 & 1)) >> 16) as u16
+        });
+        // SAFETY: the caller's promise.
+        unsafe { p.cast::<[u16; N]>().write_unaligned(bits) }
+    }
+    #[inline(always)]
     unsafe fn load_codes(self, p: *const u8) -> Self::V {
         // SAFETY: the caller's promise.
         unsafe { p.cast::<[u8; N]>().read_unaligned() }.map(code_times_2_pow_minus_120)

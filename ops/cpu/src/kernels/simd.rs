@@ -53,6 +53,10 @@ pub(crate) trait Simd: Copy {
     /// # Safety
     /// `p` is writable for `LANES` values.
     unsafe fn store_bf16(self, p: *mut u16, v: Self::V);
+    /// [`Simd::store_bf16`] for numbers; a NaN may become infinity.
+    /// # Safety
+    /// `p` is writable for `LANES` values.
+    unsafe fn store_bf16_numbers(self, p: *mut u16, v: Self::V);
     /// `LANES` E4M3 codes, times 2^-120. NaN codes come out as 480 * 2^-120.
     /// # Safety
     /// `p` is readable for `LANES` codes.

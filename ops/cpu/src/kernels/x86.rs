@@ -167,6 +167,18 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
+    unsafe fn store_bf16_numbers(self, p: *mut u16, v: __m256) {
+        // SAFETY: the caller's promise for the store; AVX2 is there.
+        unsafe {
+            let bits = _mm256_castps_si256(v);
+            let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+            let rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF)));
+            let words = _mm256_srli_epi32::<16>(rounded);
+            let packed = _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
+            _mm_storeu_si128(p.cast(), packed);
+        }
+    }
+    #[inline(always)]
     unsafe fn load_codes(self, p: *const u8) -> __m256 {
         // SAFETY: the caller's promise; AVX2 is there.
         unsafe {
