@@ -108,12 +108,9 @@ impl Simd for Avx512 {
     unsafe fn store_bf16(self, p: *mut u16, v: __m512) {
         // SAFETY: the caller's promise for the store; AVX-512 is there.
         unsafe {
-            let bits = _mm512_castps_si512(v);
-            let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
-            let rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
             // A NaN keeps its upper bits and gets the quiet one, so that rounding cannot turn it into infinity.
-            let nan = _mm512_or_si512(bits, _mm512_set1_epi32(0x0040_0000));
-            let words = _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask::<3>(v, v), nan);
+            let nan = _mm512_or_si512(_mm512_castps_si512(v), _mm512_set1_epi32(0x0040_0000));
+            let words = _mm512_mask_mov_epi32(rounded_to_upper_words(v), _mm512_cmp_ps_mask::<3>(v, v), nan);
             _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(words)));
         }
     }
@@ -121,10 +118,8 @@ impl Simd for Avx512 {
     unsafe fn store_bf16_numbers(self, p: *mut u16, v: __m512) {
         // SAFETY: the caller's promise for the store; AVX-512 is there.
         unsafe {
-            let bits = _mm512_castps_si512(v);
-            let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
-            let rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
-            _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(rounded)));
+            let words = rounded_to_upper_words(v);
+            _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(words)));
         }
     }
     #[inline(always)]
@@ -162,6 +157,20 @@ impl Simd for Avx512 {
             };
             [value(0), value(1), value(8), value(9)]
         }
+    }
+}
+
+/// The bits of `v` with the upper word rounded to nearest even; the lower words are left over.
+///
+/// # Safety
+/// The CPU has AVX-512 F.
+#[inline(always)]
+unsafe fn rounded_to_upper_words(v: __m512) -> __m512i {
+    // SAFETY: AVX-512 is there by the caller's promise.
+    unsafe {
+        let bits = _mm512_castps_si512(v);
+        let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+        _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)))
     }
 }
 

@@ -7,6 +7,7 @@
 //! number of rows in a call nor on the layout.
 
 use super::dot::{Dot, DotKernel};
+use super::{group, groups};
 use crate::level::Level;
 use crate::tile::Chunks;
 use crate::weights::{BLOCK, Format, MX_GROUP, PANEL};
@@ -16,6 +17,20 @@ use half::bf16;
 pub(crate) const CHUNK: usize = 1024;
 /// Up to this many rows are multiplied with FP8 decoded in registers; more share an expanded chunk.
 const DIRECT_ROWS: usize = 6;
+
+/// Calls a function that is generic over the number of rows.
+macro_rules! by_rows {
+    ($count:expr, $function:ident($d:expr, $x:expr, $($arg:expr),*)) => {
+        match $count {
+            1 => $function::<_, 1>($d, &std::array::from_fn(|i| $x[i]), $($arg),*),
+            2 => $function::<_, 2>($d, &std::array::from_fn(|i| $x[i]), $($arg),*),
+            3 => $function::<_, 3>($d, &std::array::from_fn(|i| $x[i]), $($arg),*),
+            4 => $function::<_, 4>($d, &std::array::from_fn(|i| $x[i]), $($arg),*),
+            5 => $function::<_, 5>($d, &std::array::from_fn(|i| $x[i]), $($arg),*),
+            _ => $function::<_, 6>($d, &std::array::from_fn(|i| $x[i]), $($arg),*),
+        }
+    };
+}
 
 /// Rows times panel. `rows[i]` is readable for K rounded up to a multiple of 4, with zeros beyond K.
 ///
@@ -57,64 +72,42 @@ impl DotKernel for Bf16Tile<'_, '_> {
                 }
             }
             let data = chunk.data.as_ptr();
-            let mut row = 0;
-            while row < rows.len() {
-                let left = rows.len() - row;
-                let count = if left > 6 && left < 12 { left.div_ceil(2) } else { left.min(6) };
-                let x: [*const u16; 6] =
-                    std::array::from_fn(|i| rows[(row + i).min(rows.len() - 1)].wrapping_add(k0).cast());
-                let out = &mut out[row * PANEL..(row + count) * PANEL];
+            for (row, count) in groups(rows.len(), 6) {
+                let x = group(rows, row, k0).map(|x| x.cast::<u16>());
+                let out = &mut out[row * PANEL..];
                 // SAFETY: rows are readable for the padded inputs of the chunk; the weights are `padded` inputs in the
                 // layout each function reads; `out` has `count` rows of 64.
                 unsafe {
                     match chunk.format {
                         Format::Fp8Block if in_registers => {
-                            rows_times_codes(d, &x, count, data, padded, chunk.block_scales, out);
+                            by_rows!(count, rows_times_codes(d, x, data, padded, chunk.block_scales, out));
                         }
                         Format::Fp8Block => {
-                            rows_times_blocks(d, &x, count, expanded.as_ptr(), padded, chunk.block_scales, out);
+                            by_rows!(
+                                count,
+                                rows_times_blocks(d, x, expanded.as_ptr(), padded, chunk.block_scales, out)
+                            );
                         }
-                        Format::Mxfp8 => rows_times(d, &x, count, expanded.as_ptr(), padded, out),
-                        Format::Bf16 | Format::F32 => rows_times(d, &x, count, data, padded, out),
+                        Format::Mxfp8 => by_rows!(count, rows_times(d, x, expanded.as_ptr(), padded, out)),
+                        Format::Bf16 | Format::F32 => by_rows!(count, rows_times(d, x, data, padded, out)),
                     }
                 }
-                row += count;
             }
         }
     }
 }
 
-/// Calls a function that is generic over the number of rows.
-macro_rules! by_rows {
-    ($count:expr, $function:ident($d:expr, $x:expr, $($arg:expr),*)) => {
-        match $count {
-            1 => $function::<_, 1>($d, &std::array::from_fn(|i| $x[i]), $($arg),*),
-            2 => $function::<_, 2>($d, &std::array::from_fn(|i| $x[i]), $($arg),*),
-            3 => $function::<_, 3>($d, &std::array::from_fn(|i| $x[i]), $($arg),*),
-            4 => $function::<_, 4>($d, &std::array::from_fn(|i| $x[i]), $($arg),*),
-            5 => $function::<_, 5>($d, &std::array::from_fn(|i| $x[i]), $($arg),*),
-            _ => $function::<_, 6>($d, &std::array::from_fn(|i| $x[i]), $($arg),*),
-        }
-    };
-}
-
 /// # Safety
-/// `x` is readable for `inputs` values, `w` is a packed BF16 panel of as many inputs, `out` has `count` rows of 64.
+/// `x` is readable for `inputs` values, `w` is a packed BF16 panel of as many inputs, `out` has `MR` rows of 64.
 #[inline(always)]
-unsafe fn rows_times<D: Dot>(d: D, x: &[*const u16; 6], count: usize, w: *const u8, inputs: usize, out: &mut [f32]) {
-    // SAFETY: the caller's promises.
-    unsafe { by_rows!(count, rows_times_n(d, x, w, inputs, out)) }
-}
-
-#[inline(always)]
-unsafe fn rows_times_n<D: Dot, const MR: usize>(
+unsafe fn rows_times<D: Dot, const MR: usize>(
     d: D,
     x: &[*const u16; MR],
     w: *const u8,
     inputs: usize,
     out: &mut [f32],
 ) {
-    // SAFETY: the caller's promises, as of `rows_times`.
+    // SAFETY: the caller's promises.
     unsafe {
         let mut sums: [[D::F; 4]; MR] = load_sums(d, out);
         add_pairs(d, x, w, 0, inputs, &mut sums);
@@ -168,21 +161,7 @@ unsafe fn add_pairs<D: Dot, const MR: usize>(
 /// # Safety
 /// As [`rows_times`]; `scales` has one value for each 128 inputs.
 #[inline(always)]
-unsafe fn rows_times_blocks<D: Dot>(
-    d: D,
-    x: &[*const u16; 6],
-    count: usize,
-    w: *const u8,
-    inputs: usize,
-    scales: &[f32],
-    out: &mut [f32],
-) {
-    // SAFETY: the caller's promises.
-    unsafe { by_rows!(count, rows_times_blocks_n(d, x, w, inputs, scales, out)) }
-}
-
-#[inline(always)]
-unsafe fn rows_times_blocks_n<D: Dot, const MR: usize>(
+unsafe fn rows_times_blocks<D: Dot, const MR: usize>(
     d: D,
     x: &[*const u16; MR],
     w: *const u8,
@@ -224,21 +203,7 @@ unsafe fn add_scaled<D: Dot, const MR: usize>(d: D, sums: &[[D::F; 4]; MR], scal
 /// # Safety
 /// As [`rows_times`], `w` being packed codes; `scales` has one value for each 128 inputs.
 #[inline(always)]
-unsafe fn rows_times_codes<D: Dot>(
-    d: D,
-    x: &[*const u16; 6],
-    count: usize,
-    w: *const u8,
-    inputs: usize,
-    scales: &[f32],
-    out: &mut [f32],
-) {
-    // SAFETY: the caller's promises.
-    unsafe { by_rows!(count, rows_times_codes_n(d, x, w, inputs, scales, out)) }
-}
-
-#[inline(always)]
-unsafe fn rows_times_codes_n<D: Dot, const MR: usize>(
+unsafe fn rows_times_codes<D: Dot, const MR: usize>(
     d: D,
     x: &[*const u16; MR],
     w: *const u8,

@@ -6,6 +6,7 @@
 //! does not depend on how many rows share a call, on chunk sizes, or on the weight's layout.
 
 use super::simd::{Kernel, Simd};
+use super::{group, groups};
 use crate::convert::{TWO_120, is_fast_scale};
 use crate::formats::{E8M0, F8E4M3};
 use crate::level::Level;
@@ -90,25 +91,6 @@ impl Kernel for F32Tile<'_, '_> {
             }
         }
     }
-}
-
-/// Cuts rows into groups of at most `most`: their first row and their number.
-#[inline(always)]
-fn groups(rows: usize, most: usize) -> impl Iterator<Item = (usize, usize)> {
-    let mut row = 0;
-    std::iter::from_fn(move || {
-        let left = rows - row;
-        // A rest of little more than one group is halved: two middling tiles are faster than a full and a tiny one.
-        let count = if left > most && left < 2 * most { left.div_ceil(2) } else { left.min(most) };
-        row += count;
-        (count > 0).then_some((row - count, count))
-    })
-}
-
-/// The rows of a group from input `k0` on; places beyond the group repeat its last row.
-#[inline(always)]
-fn group(rows: &[*const f32], row: usize, k0: usize) -> [*const f32; 6] {
-    std::array::from_fn(|i| rows[(row + i).min(rows.len() - 1)].wrapping_add(k0))
 }
 
 /// Rows times a chunk expanded by [`expand`]. A block of it stays in the first-level cache while all rows go by.

@@ -155,28 +155,16 @@ impl Simd for Avx2 {
     unsafe fn store_bf16(self, p: *mut u16, v: __m256) {
         // SAFETY: the caller's promise for the store; AVX2 is there.
         unsafe {
-            let bits = _mm256_castps_si256(v);
-            let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
-            let rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF)));
             // A NaN keeps its upper bits and gets the quiet one, so that rounding cannot turn it into infinity.
-            let nan = _mm256_or_si256(bits, _mm256_set1_epi32(0x0040_0000));
+            let nan = _mm256_or_si256(_mm256_castps_si256(v), _mm256_set1_epi32(0x0040_0000));
             let is_nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(v, v));
-            let words = _mm256_srli_epi32::<16>(_mm256_blendv_epi8(rounded, nan, is_nan));
-            let packed = _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
-            _mm_storeu_si128(p.cast(), packed);
+            store_upper_words(p, _mm256_blendv_epi8(rounded_to_upper_words(v), nan, is_nan));
         }
     }
     #[inline(always)]
     unsafe fn store_bf16_numbers(self, p: *mut u16, v: __m256) {
         // SAFETY: the caller's promise for the store; AVX2 is there.
-        unsafe {
-            let bits = _mm256_castps_si256(v);
-            let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
-            let rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF)));
-            let words = _mm256_srli_epi32::<16>(rounded);
-            let packed = _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
-            _mm_storeu_si128(p.cast(), packed);
-        }
+        unsafe { store_upper_words(p, rounded_to_upper_words(v)) }
     }
     #[inline(always)]
     unsafe fn load_codes(self, p: *const u8) -> __m256 {
@@ -217,6 +205,32 @@ impl Simd for Avx2 {
             };
             [value(lane(0)), value(lane(1)), value(lane(8)), value(lane(9))]
         }
+    }
+}
+
+/// The bits of `v` with the upper word rounded to nearest even; the lower words are left over.
+///
+/// # Safety
+/// The CPU has AVX2.
+#[inline(always)]
+unsafe fn rounded_to_upper_words(v: __m256) -> __m256i {
+    // SAFETY: AVX2 is there by the caller's promise.
+    unsafe {
+        let bits = _mm256_castps_si256(v);
+        let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+        _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF)))
+    }
+}
+
+/// # Safety
+/// The CPU has AVX2, and `p` is writable for 8 values.
+#[inline(always)]
+unsafe fn store_upper_words(p: *mut u16, v: __m256i) {
+    // SAFETY: the caller's promises.
+    unsafe {
+        let words = _mm256_srli_epi32::<16>(v);
+        let packed = _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
+        _mm_storeu_si128(p.cast(), packed);
     }
 }
 
