@@ -160,6 +160,7 @@ pub const KNOBS: &[Knob] = &[
         Some("--report-dir"),
         "bench: folder of bench_latest_<arm>.json",
     ),
+    knob("GOLDEN_DIR", Kind::Text, "none", Some("--golden"), "parity: folder of golden data"),
     knob("XDG_CACHE_HOME", Kind::Text, "~/.cache", None, "where model-minimax/ with the synthetic checkpoints is kept"),
     knob("NO_COLOR", Kind::Text, "unset", None, "any value: no progress bar (as does CI)"),
     knob("CI", Kind::Text, "unset", None, "any value: no progress bar (as does NO_COLOR)"),

@@ -1,4 +1,63 @@
-//! MiniMax-M2.7 and MiniMax-M3 (text) on the CPU.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! MiniMax-M2.7 on the CPU, from the checkpoint as it is published: load it, generate with it, measure it, compare it
+//! with golden data. The program `model-minimax` is a thin command line over this library; the README describes it.
+//!
+//! ```
+//! use std::ops::ControlFlow;
+//! use std::sync::Arc;
+//!
+//! use model_minimax::checkpoint::Checkpoint;
+//! use model_minimax::config::{ModelConfig, StopIds};
+//! use model_minimax::cpu_tiles::{Level, Pool, Precision};
+//! use model_minimax::generate::{GenerateOptions, Stop, generate};
+//! use model_minimax::model::{LoadMode, LoadOptions, Model};
+//!
+//! # let dir = op_testkit::golden::dir().join("models/m27-tiny-bf16");
+//! // `dir` is a folder with config.json and safetensors files.
+//! let config = ModelConfig::load(&dir)?;
+//! let checkpoint = Checkpoint::open(&dir)?;
+//! let options = LoadOptions {
+//!     level: Level::from_env()?,
+//!     pool: Arc::new(Pool::from_env()?),
+//!     precision: Precision::Bf16,
+//!     load_mode: LoadMode::Auto,
+//! };
+//! let mut model = Model::load(&checkpoint, &config, &options, |_done, _total| ())?;
+//!
+//! let options = GenerateOptions {
+//!     max_new_tokens: 8,
+//!     stop: StopIds::collect(&dir, &config, None)?,
+//!     ..GenerateOptions::default()
+//! };
+//! let answer = generate(&mut model, &[5, 6, 7], &options, |id| {
+//!     print!("{id} ");
+//!     ControlFlow::Continue(())
+//! })?;
+//! assert!(answer.ids.len() == 8 || matches!(answer.stop, Stop::Eos(_)));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Where to read on
+//!
+//! In the order in which a prompt becomes an answer:
+//!
+//! 1. [`config`]: geometry and arithmetic from `config.json`, and the tokens that end a generation. What is not
+//!    implemented, MiniMax-M3 among it, is an error here.
+//! 2. [`checkpoint`]: the safetensors files, mapped and compared with the configuration before a weight is touched;
+//!    [`checkpoint::synthetic`] makes one where there is none.
+//! 3. `text` (feature `text`, on by default): tokenizer, chat template, decoding token by token.
+//! 4. [`model`]: the forward pass and what is rounded in it. Its parts stand alone: [`model::norm`], [`model::rope`],
+//!    [`model::cache`], [`model::attention`], [`model::router`]. The matrix products are [`cpu_tiles`], the experts the
+//!    crate `grouped-gemm`.
+//! 5. [`mod@generate`] and [`sampling`]: the loop over anything that is a [`Decoder`](generate::Decoder), and the choice of
+//!    the next token.
+//!
+//! Around that:
+//!
+//! * [`mod@bench`] measures generation, arm against arm, and writes the reports.
+//! * [`model::parity`] compares a model with what a reference implementation computed.
+//! * [`knobs`] lists the environment variables that the program and its kernels read.
 
 pub mod bench;
 pub mod checkpoint;
@@ -9,3 +68,5 @@ pub mod model;
 pub mod sampling;
 #[cfg(feature = "text")]
 pub mod text;
+
+pub use cpu_tiles;

@@ -39,7 +39,7 @@ pub struct Setup {
     pub synthetic: Option<String>,
     /// Type of the activations.
     pub dtype: String,
-    /// How expert weights are held.
+    /// How the weights of linear layers are held: `mmap` or `pack`.
     pub load: String,
     /// Bytes of weights that one decode step reads.
     pub decode_bytes_per_step: u64,
@@ -161,7 +161,7 @@ pub struct Report {
     pub synthetic_spec: Option<String>,
     /// Type of the activations.
     pub dtype: String,
-    /// How expert weights are held.
+    /// How the weights of linear layers are held: `mmap` or `pack`.
     pub load: String,
     /// Median of the prefill rate.
     pub prefill_tps_median: f64,

@@ -393,12 +393,12 @@ fn single_file(folder: &Listing) -> Result<&str, CheckpointError> {
     }
 }
 
-/// Length and tensors of one file.
-fn open_file(dir: &Path, name: &str) -> Result<(u64, Vec<Tensor>), HeaderError> {
+/// Length and tensors of one safetensors file, whose header is checked first. The file is mapped, as [`Checkpoint::open`] says.
+pub(crate) fn open_file(dir: &Path, name: &str) -> Result<(u64, Vec<Tensor>), HeaderError> {
     let mut file = File::open(dir.join(name))?;
     let entries = safetensors::read_header(&mut file)?;
     // SAFETY: the mapping is read-only, and this process never writes to the file. That nobody else changes or
-    // shortens it while it is mapped is what `Checkpoint::open` asks of its caller.
+    // shortens it while it is mapped is what `Checkpoint::open` and `parity::run` ask of their callers.
     let map = Arc::new(unsafe { Mmap::map(&file) }?);
     let name: Arc<str> = name.into();
     let tensors = entries.into_iter().map(|entry| Tensor::new(entry, Arc::clone(&name), Arc::clone(&map)));

@@ -7,10 +7,13 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
+use cpu_tiles::{Level, Pool};
 use model_minimax::checkpoint::synthetic::SyntheticSpec;
 use model_minimax::config::Variant;
+use model_minimax::model::LoadMode;
 
 pub(crate) const DEFAULT_PROMPT: &str =
     "Explain in one paragraph how the router of a mixture-of-experts model chooses the experts for a token.";
@@ -38,17 +41,12 @@ pub(crate) struct ModelArgs {
     #[arg(long, env = "LAYERS", value_name = "N", default_value = "", hide_default_value = true)]
     pub(crate) max_layers: OrDefault<NonZeroUsize>,
 
-    /// Threads [default: RAYON_NUM_THREADS, else physical cores]
-    #[arg(long, value_name = "N")]
-    pub(crate) threads: Option<NonZeroUsize>,
-
     /// Type of the activations
     #[arg(long, value_enum, default_value = "bf16")]
     pub(crate) dtype: Dtype,
 
-    /// How expert weights are held: mapped from the file, packed once into panels in memory, or as fits
-    #[arg(long, value_enum, default_value = "auto")]
-    pub(crate) load: Load,
+    #[command(flatten)]
+    pub(crate) kernels: KernelArgs,
 
     /// Accepted for compatibility; weights are never streamed to a device here
     #[arg(long, hide = true, overrides_with = "no_streaming")]
@@ -63,6 +61,38 @@ impl ModelArgs {
     /// `--model-path` or `MODEL_PATH`; an empty one counts as absent.
     pub(crate) fn model_path(&self) -> Option<PathBuf> {
         self.model_path.as_ref().filter(|path| !path.is_empty()).map(PathBuf::from)
+    }
+}
+
+/// How the kernels of the CPU run.
+#[derive(Debug, Args)]
+pub(crate) struct KernelArgs {
+    /// Threads [default: RAYON_NUM_THREADS, else physical cores]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+
+    /// How the weights of linear layers are held: mapped from the file, packed once into panels in memory, or as fits
+    #[arg(long, value_enum, default_value = "auto")]
+    load: Load,
+}
+
+impl KernelArgs {
+    /// The SIMD level of `CPU_TILES_LEVEL`, and the threads.
+    pub(crate) fn level_and_pool(&self) -> anyhow::Result<(Level, Arc<Pool>)> {
+        let level = Level::from_env()?;
+        let pool = match self.threads {
+            Some(threads) => Pool::new(threads.get())?,
+            None => Pool::from_env()?,
+        };
+        Ok((level, Arc::new(pool)))
+    }
+
+    pub(crate) fn load_mode(&self) -> LoadMode {
+        match self.load {
+            Load::Mmap => LoadMode::Mmap,
+            Load::Pack => LoadMode::Pack,
+            Load::Auto => LoadMode::Auto,
+        }
     }
 }
 
@@ -125,7 +155,8 @@ impl FromStr for Device {
     fn from_str(text: &str) -> Result<Self, DeviceError> {
         let unknown = || DeviceError::Unknown(text.to_owned());
         match text.split_once(':') {
-            None if text == "cpu" => Ok(Self::Cpu),
+            // Nothing, as a variable may hold, means the default.
+            None if text.is_empty() || text == "cpu" => Ok(Self::Cpu),
             // The published driver exports the number of the card and means it wherever none is given.
             None if text == "npu" => match std::env::var("TILE_FWK_DEVICE_ID") {
                 Ok(number) if !number.is_empty() => {
@@ -170,6 +201,7 @@ mod tests {
     fn devices() {
         let known = [
             ("cpu", Device::Cpu),
+            ("", Device::Cpu),
             ("npu:3", Device::Npu(3)),
             ("2", Device::Npu(2)),
             ("sim:910b", Device::Sim("910b".to_owned())),
@@ -177,7 +209,7 @@ mod tests {
         for (text, device) in known {
             assert_eq!(text.parse(), Ok(device), "{text}");
         }
-        for text in ["", "gpu", "npu:", "npu:x", "sim:", "cpu:0", "-1"] {
+        for text in ["gpu", "npu:", "npu:x", "sim:", "cpu:0", "-1"] {
             assert_eq!(text.parse::<Device>(), Err(DeviceError::Unknown(text.to_owned())));
         }
         assert_eq!(Device::Cpu.require_available(), Ok(()));

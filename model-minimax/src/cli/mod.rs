@@ -4,13 +4,14 @@ mod args;
 mod ask;
 mod bench;
 mod knobs;
+mod parity;
 mod progress;
 mod session;
 mod text;
 
 use clap::{Parser, Subcommand};
 
-/// MiniMax-M2.7 / M3 runner: generation and benchmarks on the CPU.
+/// MiniMax-M2.7 runner: generation, benchmarks and golden parity on the CPU.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Cli {
@@ -24,6 +25,8 @@ enum Command {
     Ask(ask::AskArgs),
     /// Measure real generation, arm against arm; ends with a table and JSON reports.
     Bench(bench::BenchArgs),
+    /// Compare the model with golden data; the table of worst differences goes to stdout.
+    Parity(parity::ParityArgs),
     /// Show the environment variables that are read: value, type, default, meaning.
     ListKnobs,
 }
@@ -33,6 +36,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Ask(args) => ask::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Parity(args) => parity::run(&args),
         Command::ListKnobs => knobs::run(),
     }
 }
@@ -59,6 +63,6 @@ mod tests {
                 seen += 1;
             }
         }
-        assert!(seen >= 12, "only {seen} variables");
+        assert!(seen >= 13, "only {seen} variables");
     }
 }

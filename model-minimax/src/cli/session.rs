@@ -44,11 +44,7 @@ impl Session {
     /// `fallback`.
     pub(crate) fn open(args: &ModelArgs, fallback: Option<SyntheticSpec>) -> anyhow::Result<Self> {
         args.device.require_available()?;
-        let level = Level::from_env()?;
-        let pool = match args.threads {
-            Some(threads) => Pool::new(threads.get())?,
-            None => Pool::from_env()?,
-        };
+        let (level, pool) = args.kernels.level_and_pool()?;
         let (dir, synthetic) = match (&args.synthetic, args.model_path(), fallback) {
             (Some(spec), _, _) => (make(spec)?, Some(spec.clone())),
             (None, Some(dir), _) => (dir, None),
@@ -70,7 +66,7 @@ impl Session {
         if let Some(layers) = args.max_layers.0 {
             config = config.with_max_layers(layers.get())?;
         }
-        Ok(Self { checkpoint, config, synthetic, level, pool: Arc::new(pool) })
+        Ok(Self { checkpoint, config, synthetic, level, pool })
     }
 
     /// Loads the weights, with a progress bar; the time is that of loading alone.
@@ -93,11 +89,7 @@ impl Session {
                 Dtype::F32 => Precision::F32,
                 Dtype::Bf16 => Precision::Bf16,
             },
-            load_mode: match args.load {
-                Load::Mmap => LoadMode::Mmap,
-                Load::Pack => LoadMode::Pack,
-                Load::Auto => LoadMode::Auto,
-            },
+            load_mode: args.kernels.load_mode(),
         };
         let start = Instant::now();
         let bar = Bytes::new("weights");

@@ -9,14 +9,12 @@
 
 use super::{Event, LoadMode, LoadOptions, Model, ModelError};
 use crate::bench::{Arm, BenchDecoder};
-use crate::checkpoint::{Checkpoint, CheckpointError, Dtype};
+use crate::checkpoint::{Checkpoint, CheckpointError, Dtype, Tensor, open_file};
 use crate::config::{ConfigError, ModelConfig};
 use crate::generate::Decoder;
 use crate::sampling::{SamplingError, argmax};
 use cpu_tiles::math::sigmoid;
 use cpu_tiles::{Level, Pool, Precision};
-use serde::Deserialize;
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -46,16 +44,16 @@ pub struct ParityOptions {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParityError {
-    /// A file or folder cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file or folder.
-        path: PathBuf,
+    /// The folder cannot be listed.
+    #[error("cannot list {}: {source}", dir.display())]
+    List {
+        /// The folder.
+        dir: PathBuf,
         /// What the system said.
         source: io::Error,
     },
     /// The expected results are not what they should be.
-    #[error("{}: {what}", path.display())]
+    #[error("{} {what}", path.display())]
     Expected {
         /// The file.
         path: PathBuf,
@@ -175,6 +173,7 @@ impl fmt::Display for ParityReport {
 }
 
 /// Compares every model below `dir`: `dir` itself, its folders, or those of `dir/models`, whichever have expected results.
+/// As for [`Checkpoint::open`], the files must not be changed or shortened meanwhile.
 ///
 /// # Errors
 /// [`ParityError`]. Values that are wrong are no error but a report that has not [passed](ParityReport::passed).
@@ -190,7 +189,7 @@ pub fn run(dir: &Path, options: &ParityOptions) -> Result<ParityReport, ParityEr
             config => config?,
         };
         let checkpoint = Checkpoint::open(&folder)?;
-        let expected = Expected::read(&folder.join(EXPECTED))?;
+        let expected = Expected::read(&folder)?;
         for precision in [Precision::F32, Precision::Bf16] {
             let load = LoadOptions {
                 level: options.level,
@@ -217,10 +216,10 @@ fn model_folders(dir: &Path) -> Result<Vec<PathBuf>, ParityError> {
     }
     let models = dir.join("models");
     let dir = if models.is_dir() { models } else { dir };
-    let read = |source| ParityError::Read { path: dir.clone(), source };
-    let entries = std::fs::read_dir(&dir).map_err(read)?;
+    let list = |source| ParityError::List { dir: dir.clone(), source };
+    let entries = std::fs::read_dir(&dir).map_err(list)?;
     let mut folders: Vec<_> =
-        entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>().map_err(read)?;
+        entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>().map_err(list)?;
     folders.retain(has_expected);
     folders.sort();
     Ok(folders)
@@ -238,23 +237,18 @@ struct Stored {
 }
 
 impl Expected {
-    fn read(path: &Path) -> Result<Self, ParityError> {
-        let bytes = std::fs::read(path).map_err(|source| ParityError::Read { path: path.to_owned(), source })?;
-        let broken = |what: &str| ParityError::Expected { path: path.to_owned(), what: what.to_owned() };
-        let (len, rest) = bytes.split_first_chunk().ok_or_else(|| broken("has no header"))?;
-        let (header, data) = usize::try_from(u64::from_le_bytes(*len))
-            .ok()
-            .and_then(|len| rest.split_at_checked(len))
-            .ok_or_else(|| broken("ends inside its header"))?;
-        let header: BTreeMap<String, Value> =
-            serde_json::from_slice(header).map_err(|error| broken(&format!("unreadable header: {error}")))?;
+    fn read(folder: &Path) -> Result<Self, ParityError> {
+        let path = folder.join(EXPECTED);
+        let unusable = |what: String| ParityError::Expected { path: path.clone(), what };
+        let (_, found) = open_file(folder, EXPECTED).map_err(|error| unusable(error.to_string()))?;
         let mut tensors = BTreeMap::new();
-        for (name, entry) in header.into_iter().filter(|(name, _)| name != "__metadata__") {
-            let stored = Entry::deserialize(entry).ok().and_then(|entry| Stored::read(entry, data));
-            let stored = stored.ok_or_else(|| broken(&format!("unreadable tensor {name}")))?;
-            tensors.insert(name, stored);
+        for tensor in &found {
+            let (name, dtype) = (tensor.name(), tensor.dtype());
+            let stored = Stored::read(tensor)
+                .ok_or_else(|| unusable(format!("should hold {name} as F32, I32 or I64, found {dtype}")))?;
+            tensors.insert(name.to_owned(), stored);
         }
-        Ok(Self { path: path.to_owned(), tensors })
+        Ok(Self { path, tensors })
     }
 
     fn get(&self, name: &str) -> Result<&Stored, ParityError> {
@@ -267,27 +261,19 @@ impl Expected {
     }
 }
 
-#[derive(Deserialize)]
-struct Entry {
-    dtype: String,
-    shape: Vec<usize>,
-    data_offsets: [usize; 2],
-}
-
 impl Stored {
-    fn read(Entry { dtype, shape, data_offsets: [start, end] }: Entry, data: &[u8]) -> Option<Self> {
+    /// `None` for an element type that no expected result has.
+    fn read(tensor: &Tensor) -> Option<Self> {
         fn numbers<const N: usize>(bytes: &[u8], number: fn([u8; N]) -> f32) -> Vec<f32> {
             bytes.as_chunks().0.iter().map(|bytes| number(*bytes)).collect()
         }
-        let dtype = Dtype::from_name(&dtype)?;
-        let bytes = data.get(start..end).filter(|bytes| dtype.byte_len(&shape) == Some(bytes.len()))?;
-        let values = match dtype {
-            Dtype::F32 => numbers(bytes, f32::from_le_bytes),
-            Dtype::I32 => numbers(bytes, |bytes| i32::from_le_bytes(bytes) as f32),
-            Dtype::I64 => numbers(bytes, |bytes| i64::from_le_bytes(bytes) as f32),
+        let values = match tensor.dtype() {
+            Dtype::F32 => numbers(tensor.bytes(), f32::from_le_bytes),
+            Dtype::I32 => numbers(tensor.bytes(), |bytes| i32::from_le_bytes(bytes) as f32),
+            Dtype::I64 => numbers(tensor.bytes(), |bytes| i64::from_le_bytes(bytes) as f32),
             _ => return None,
         };
-        Some(Self { shape, values })
+        Some(Self { shape: tensor.shape().to_vec(), values })
     }
 }
 
@@ -360,7 +346,7 @@ impl Comparison<'_> {
                 "greedy_margin" => self.compare(name, &greedy_margin)?,
                 rest => match recorded.0.get(rest) {
                     None => self.report.skipped.push((format!("{} {name}", self.name), "not computed".to_owned())),
-                    Some(values) if stored.shape[0] == ids.len() => self.compare(name, values)?,
+                    Some(values) if stored.shape.first() == Some(&ids.len()) => self.compare(name, values)?,
                     Some(values) => {
                         let width = values.len() / ids.len();
                         let rows = positions.iter().flat_map(|&row| values.chunks_exact(width).nth(row as usize));

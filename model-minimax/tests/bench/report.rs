@@ -26,7 +26,7 @@ fn setup() -> Setup {
     }
 }
 
-/// Eager decodes 10 tokens in 2, 3 and 5 seconds, fused in half of that; prefill takes 1 second or half of it.
+/// Eager decodes 10 tokens in 2, 4 and 5 seconds, fused in half of that; prefill takes 1 second or half of it.
 fn measured(arms: &[Arm]) -> Measured {
     let run = |&arm: &Arm| {
         let scale = if arm == Arm::Eager { 1.0 } else { 0.5 };
@@ -37,7 +37,7 @@ fn measured(arms: &[Arm]) -> Measured {
             total_s: scale * (1.25 + decode),
             gen_tokens: 11,
         };
-        ArmRun { arm, samples: [2.0, 3.0, 5.0].map(sample).to_vec() }
+        ArmRun { arm, samples: [2.0, 4.0, 5.0].map(sample).to_vec() }
     };
     Measured { runs: arms.iter().map(run).collect(), read_bytes_per_s: vec![40e9, 20e9, 10e9] }
 }
@@ -124,25 +124,27 @@ fn values_and_rounding() {
         "model": "MiniMax-M2.7", "mode": "eager", "device": "cpu", "layers": 4, "moe_patched": 0, "warmup": 1, "iters": 3,
         "model_load_s": 1.23, "prompt_len": 20, "max_new_tokens": 11, "gen_tokens": [11, 11, 11], "peak_mem_mb": 1430.5,
         "prefill_time_s": [1.0, 0.0],
-        // Sample standard deviations, n - 1, of 2.25, 3.25, 5.25 (less the separate prefill) and of 3.25, 4.25, 6.25.
-        "decode_time_s": [3.583, 1.528], "total_time_s": [4.583, 1.528],
+        // Sample standard deviations, n - 1, of 2.25, 4.25, 5.25 (less the separate prefill) and of 3.25, 5.25, 6.25.
+        "decode_time_s": [3.917, 1.528], "total_time_s": [4.917, 1.528],
         "prefill_tps_mean": 20.0, "prefill_tps_std": 0.0,
-        // 10 tokens in 2.25, 3.25, 5.25 s: 4.444, 3.077, 1.905 tok/s; their median is of 2, 3, 5 s; 11 tokens in 3.25, 4.25, 6.25 s: 3.385, 2.588, 1.76.
-        "decode_tps_mean": 3.142, "decode_tps_std": 1.271, "e2e_tps_mean": 2.578, "e2e_tps_std": 0.812,
+        // 10 tokens in 2.25, 4.25, 5.25 s: 4.444, 2.353, 1.905 tok/s; 11 tokens in 3.25, 5.25, 6.25 s: 3.385, 2.095, 1.76.
+        "decode_tps_mean": 2.901, "decode_tps_std": 1.356, "e2e_tps_mean": 2.413, "e2e_tps_std": 0.858,
         "schema": SCHEMA, "model_path": "some/folder", "synthetic": true, "synthetic_spec": "slice", "dtype": "bf16",
-        "load": "auto", "prefill_tps_median": 20.0, "decode_tps_median": 3.333, "e2e_tps_median": 2.588,
-        // Two gigabytes per step at 10/3 steps per second, against the median of three probes.
-        "decode_bytes_per_step": 2_000_000_000u64, "decode_gb_per_s": 6.667, "read_gb_per_s": 20.0,
-        "decode_share_of_read": 0.333, "fused_over_eager": { "prefill": 2.0, "decode": 2.0, "e2e": 2.0 },
+        "load": "auto", "prefill_tps_median": 20.0,
+        // Within the full generation: 10 tokens in 2, 4, 5 s.
+        "decode_tps_median": 2.5, "e2e_tps_median": 2.095,
+        // Two gigabytes per step at 2.5 steps per second, against the median of three probes.
+        "decode_bytes_per_step": 2_000_000_000u64, "decode_gb_per_s": 5.0, "read_gb_per_s": 20.0,
+        "decode_share_of_read": 0.25, "fused_over_eager": { "prefill": 2.0, "decode": 2.0, "e2e": 2.0 },
     });
     for (field, value) in expected.as_object().unwrap() {
         assert_eq!(&eager[field], value, "{field}");
     }
     assert_eq!((&fused["mode"], &fused["moe_patched"]), (&"fused".into(), &4.into()));
-    assert_eq!(fused["decode_tps_mean"], 6.284);
+    assert_eq!(fused["decode_tps_mean"], 5.801);
     assert_eq!(
         fused["samples"][1],
-        serde_json::json!({ "prefill_s": 0.5, "first_token_s": 0.625, "total_s": 2.125, "gen_tokens": 11 })
+        serde_json::json!({ "prefill_s": 0.5, "first_token_s": 0.625, "total_s": 2.625, "gen_tokens": 11 })
     );
     assert_eq!(fused["knobs"], serde_json::json!({ "RAYON_NUM_THREADS": "2" }));
     assert_eq!((&fused["machine"]["level"], &fused["machine"]["threads"]), (&"avx2".into(), &2.into()));
@@ -164,16 +166,16 @@ fn the_table() {
     let expected = "\
 arm             prefill    decode       e2e (tok/s)
 --------------------------------------------------
-eager              20.0       3.3       2.6
-fused              40.0       6.7       5.2
-fused / eager: prefill 2.00x, decode 2.00x (medians 6.7 / 3.3 tok/s)
+eager              20.0       2.5       2.1
+fused              40.0       5.0       4.2
+fused / eager: prefill 2.00x, decode 2.00x (medians 5.0 / 2.5 tok/s)
 ";
     assert_eq!(table(&reports(&Arm::ALL)), expected);
     let expected = "\
 arm             prefill    decode       e2e (tok/s)
 --------------------------------------------------
 eager         (skipped)
-fused              40.0       6.7       5.2
+fused              40.0       5.0       4.2
 ";
     assert_eq!(table(&reports(&[Arm::Fused])), expected);
 }

@@ -5,6 +5,9 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use op_testkit::safetensors::Dtype;
+
+use crate::model::parity::copy;
 use crate::scratch::Scratch;
 
 /// What a run of the program left behind.
@@ -91,8 +94,8 @@ fn variables_set_the_defaults_of_flags_and_are_checked_like_them() {
         program(dir.path(), &["bench"], &[(name, value)]).fails(code, &[word]);
     }
     // Set to nothing, a variable means the default; what fails then is the path.
-    let empty =
-        ["VARIANT", "LAYERS", "ARMS", "ITERS", "NEW_TOKENS", "WARMUP", "PROMPT", "REPORT_DIR"].map(|name| (name, ""));
+    let empty = ["VARIANT", "DEVICE", "LAYERS", "ARMS", "ITERS", "NEW_TOKENS", "WARMUP", "PROMPT", "REPORT_DIR"]
+        .map(|name| (name, ""));
     // A benchmark that does not start leaves no report, and an older one alone.
     dir.write("bench_latest_fused.json", "old");
     program(dir.path(), &["bench", "--model-path", "nowhere"], &empty).fails(1, &["no checkpoint folder at nowhere"]);
@@ -141,7 +144,7 @@ fn prompts_are_checked_before_anything_is_loaded() {
     let ask = |more: &[&str]| run(&[&["ask", "--model-path", path, "--print-ids"], more].concat());
     ask(&["--prompt", ""]).fails(1, &["the prompt is empty"]);
     ask(&["--prompt-file", "-"]).fails(1, &["the prompt is empty"]);
-    ask(&["--prompt-file", "no-such-file"]).fails(1, &["the prompt cannot be read from no-such-file"]);
+    ask(&["--prompt-file", "no-such-file"]).fails(1, &["the prompt cannot be read from no-such-file: "]);
     ask(&["--prompt-ids", "1,576"]).fails(1, &["prompt token 576 at position 1", "576 tokens"]);
     ask(&["--max-new-tokens", "2048", "--prompt-ids", "5"])
         .fails(1, &["1 prompt tokens and 2048 new tokens", "2048 positions"]);
@@ -192,11 +195,59 @@ fn the_listed_levels_are_those_of_the_kernels() {
 
 #[test]
 fn help_and_version_go_to_stdout() {
-    for arguments in [["--help"].as_slice(), &["ask", "--help"], &["bench", "--help"], &["--version"]] {
+    for arguments in
+        [["--help"].as_slice(), &["ask", "--help"], &["bench", "--help"], &["parity", "--help"], &["--version"]]
+    {
         let outcome = run(arguments);
         assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{arguments:?}");
         assert!(!outcome.stdout.is_empty());
     }
+}
+
+#[test]
+fn parity_prints_the_figures_of_both_golden_models() {
+    let dir = op_testkit::golden::dir();
+    let dir = dir.to_str().unwrap();
+    let scalar = [("GOLDEN_DIR", dir), ("CPU_TILES_LEVEL", "scalar")];
+    let outcomes = [
+        (program(Scratch::new().path(), &["parity"], &scalar), "level scalar"),
+        (run(&["parity", "--golden", dir, "--threads", "1", "--load", "mmap", "--eager"]), "level "),
+    ];
+    for (outcome, level) in outcomes {
+        assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{}", outcome.stdout);
+        let lines: Vec<&str> = outcome.stdout.lines().collect();
+        assert!(lines[0].contains(level), "{}", outcome.stdout);
+        for model in ["m27-tiny-bf16", "m27-tiny-fp8"] {
+            assert!(lines.iter().any(|line| line.starts_with(model) && line.contains(" ok ")), "{}", outcome.stdout);
+        }
+        assert_eq!(lines.last(), Some(&"all passed"));
+    }
+}
+
+#[test]
+fn parity_with_a_wrong_result_is_a_failure_after_the_table() {
+    let scratch = Scratch::new();
+    copy(&scratch, |expected| _ = expected.add("mini.greedy_ids", Dtype::I64, &[16], &[0_i64; 16][..]));
+    let dir = scratch.path().to_str().unwrap();
+    let outcome = run(&["parity", "--golden", dir]);
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.stdout.contains("FAIL mini.greedy_ids\n"), "{}", outcome.stdout);
+    assert!(outcome.stdout.ends_with("\nFAILED\n"), "{}", outcome.stdout);
+    assert_eq!(outcome.stderr, format!("error: the models are not in parity with the golden data in {dir}\n"));
+}
+
+#[test]
+fn parity_without_golden_data_says_what_is_wrong() {
+    let absent = run(&["parity", "--golden", "no/such/folder"]);
+    absent.fails(1, &["error: cannot list no/such/folder: "]);
+    // The system's message is part of ours and its cause, too.
+    assert_eq!(absent.stderr.matches("os error").count(), 1, "{}", absent.stderr);
+    let empty = Scratch::new();
+    let dir = empty.path().to_str().unwrap();
+    run(&["parity", "--golden", dir]).fails(1, &[&format!("no golden models at {dir}")]);
+    let none = ["neither --golden nor GOLDEN_DIR", "--golden ops/testkit/golden"];
+    run(&["parity"]).fails(1, &none);
+    program(empty.path(), &["parity"], &[("GOLDEN_DIR", "")]).fails(1, &none);
 }
 
 /// One I64 tensor of a model's expected results, as ids.

@@ -3,4 +3,4 @@
 mod attention;
 mod forward;
 mod ops;
-mod parity;
+pub(crate) mod parity;
