@@ -17,10 +17,7 @@ pub(crate) struct Call {
 impl Call {
     /// A call with these space-separated arguments.
     pub(crate) fn new(args: &str) -> Self {
-        Self {
-            env: Vec::new(),
-            args: args.split_whitespace().map(str::to_owned).collect(),
-        }
+        Self { env: Vec::new(), args: args.split_whitespace().map(str::to_owned).collect() }
     }
 
     pub(crate) fn env(mut self, name: &'static str, value: impl Into<String>) -> Self {
@@ -31,27 +28,19 @@ impl Call {
     /// The process to spawn, by the cargo that runs this program.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command
-            .args(&self.args)
-            .envs(self.env.iter().map(|(name, value)| (name, value)));
+        command.args(&self.args).envs(self.env.iter().map(|(name, value)| (name, value)));
         command
     }
 
     /// Runs it with its output passed through; whether it succeeded.
     pub(crate) fn succeeds(&self) -> anyhow::Result<bool> {
-        let status = self
-            .command()
-            .status()
-            .with_context(|| format!("cannot start `{self}`"))?;
+        let status = self.command().status().with_context(|| format!("cannot start `{self}`"))?;
         Ok(status.success())
     }
 
     /// Its standard output.
     pub(crate) fn output(&self) -> anyhow::Result<Vec<u8>> {
-        let output = self
-            .command()
-            .output()
-            .with_context(|| format!("cannot start `{self}`"))?;
+        let output = self.command().output().with_context(|| format!("cannot start `{self}`"))?;
         anyhow::ensure!(
             output.status.success(),
             "`{self}` failed: {}",
@@ -77,9 +66,6 @@ mod tests {
     #[test]
     fn shown_as_typed_in_a_shell() {
         let call = Call::new("doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings");
-        assert_eq!(
-            call.to_string(),
-            r#"RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps"#
-        );
+        assert_eq!(call.to_string(), r#"RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps"#);
     }
 }

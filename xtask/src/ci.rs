@@ -13,19 +13,10 @@ use crate::{test, tidy};
 fn calls() -> [(&'static str, Call); 4] {
     [
         ("fmt", Call::new("fmt --all --check")),
-        (
-            "clippy",
-            Call::new("clippy --workspace --all-targets -- -D warnings"),
-        ),
+        ("clippy", Call::new("clippy --workspace --all-targets -- -D warnings")),
         // A feature must not be needed by what does not name it.
-        (
-            "clippy-bare",
-            Call::new("clippy --workspace --all-targets --no-default-features -- -D warnings"),
-        ),
-        (
-            "doc",
-            Call::new("doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings"),
-        ),
+        ("clippy-bare", Call::new("clippy --workspace --all-targets --no-default-features -- -D warnings")),
+        ("doc", Call::new("doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings")),
     ]
 }
 
@@ -69,25 +60,13 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<bool> {
 struct Steps(Vec<(&'static str, Duration)>);
 
 impl Steps {
-    fn passes(
-        &mut self,
-        name: &'static str,
-        step: impl FnOnce() -> anyhow::Result<bool>,
-    ) -> anyhow::Result<bool> {
+    fn passes(&mut self, name: &'static str, step: impl FnOnce() -> anyhow::Result<bool>) -> anyhow::Result<bool> {
         println!("ci: {name}");
         let start = Instant::now();
         let passed = step()?;
         self.0.push((name, start.elapsed()));
-        let times: Vec<_> = self
-            .0
-            .iter()
-            .map(|(name, time)| format!("{name} {:.1} s", time.as_secs_f64()))
-            .collect();
-        println!(
-            "ci: {name} {} ({})",
-            if passed { "passed" } else { "FAILED" },
-            times.join(", ")
-        );
+        let times: Vec<_> = self.0.iter().map(|(name, time)| format!("{name} {:.1} s", time.as_secs_f64())).collect();
+        println!("ci: {name} {} ({})", if passed { "passed" } else { "FAILED" }, times.join(", "));
         Ok(passed)
     }
 }
@@ -101,14 +80,7 @@ mod tests {
         let mut steps = Steps::default();
         assert!(steps.passes("first", || Ok(true)).unwrap());
         assert!(!steps.passes("second", || Ok(false)).unwrap());
-        assert!(
-            steps
-                .passes("third", || anyhow::bail!("cannot start"))
-                .is_err()
-        );
-        assert_eq!(
-            steps.0.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
-            ["first", "second"]
-        );
+        assert!(steps.passes("third", || anyhow::bail!("cannot start")).is_err());
+        assert_eq!(steps.0.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["first", "second"]);
     }
 }

@@ -80,12 +80,8 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Request, U
             Some((name, value)) if name.starts_with("--") => (name, Some(value.to_owned())),
             _ => (arg.as_str(), None),
         };
-        let mut value = || {
-            inline
-                .take()
-                .or_else(|| args.next())
-                .ok_or_else(|| Usage(format!("`{name}` needs a value")))
-        };
+        let mut value =
+            || inline.take().or_else(|| args.next()).ok_or_else(|| Usage(format!("`{name}` needs a value")));
         match name {
             "--dry-run" => dry_run = true,
             "--help" | "-h" => help = true,
@@ -108,31 +104,20 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Request, U
         _ => Verb::Ci,
     };
     if !help && selection != Selection::default() {
-        return Err(Usage(
-            "`--op`, `--level` and `--soc` belong to `test`".to_owned(),
-        ));
+        return Err(Usage("`--op`, `--level` and `--soc` belong to `test`".to_owned()));
     }
     Ok(Request { verb, dry_run })
 }
 
 /// `value` if it is one of `choices`, otherwise the list and the nearest of them.
 pub(crate) fn known(what: &str, value: String, choices: &[&str]) -> Result<String, Usage> {
-    if choices.contains(&value.as_str()) {
-        Ok(value)
-    } else {
-        Err(unknown(what, &value, choices))
-    }
+    if choices.contains(&value.as_str()) { Ok(value) } else { Err(unknown(what, &value, choices)) }
 }
 
 fn unknown(what: &str, value: &str, choices: &[&str]) -> Usage {
-    let nearest = choices
-        .iter()
-        .min_by_key(|choice| edit_distance(value, choice));
+    let nearest = choices.iter().min_by_key(|choice| edit_distance(value, choice));
     let hint = nearest.map_or(String::new(), |name| format!("; the nearest is `{name}`"));
-    Usage(format!(
-        "unknown {what} `{value}`; there are: {}{hint}",
-        choices.join(", ")
-    ))
+    Usage(format!("unknown {what} `{value}`; there are: {}{hint}", choices.join(", ")))
 }
 
 /// Levenshtein distance: insertions, deletions and substitutions that turn `a` into `b`.
@@ -177,20 +162,8 @@ mod tests {
                 dry_run: true,
             }
         );
-        assert_eq!(
-            parsed("ci").unwrap(),
-            Request {
-                verb: Verb::Ci,
-                dry_run: false
-            }
-        );
-        assert_eq!(
-            parsed("--dry-run tidy").unwrap(),
-            Request {
-                verb: Verb::Tidy,
-                dry_run: true
-            }
-        );
+        assert_eq!(parsed("ci").unwrap(), Request { verb: Verb::Ci, dry_run: false });
+        assert_eq!(parsed("--dry-run tidy").unwrap(), Request { verb: Verb::Tidy, dry_run: true });
     }
 
     #[test]
@@ -203,10 +176,7 @@ mod tests {
     #[test]
     fn help_names_every_choice() {
         for word in [VERBS, OPTIONS, LEVELS, SOCS].concat() {
-            assert!(
-                HELP.contains(word) || word == "--help",
-                "{word} is not in the help text"
-            );
+            assert!(HELP.contains(word) || word == "--help", "{word} is not in the help text");
         }
     }
 
@@ -216,10 +186,7 @@ mod tests {
             message("test --level avx-512"),
             "unknown level `avx-512`; there are: scalar, avx2, avx512, avx512bf16; the nearest is `avx512`"
         );
-        assert_eq!(
-            message("test --soc 910"),
-            "unknown SoC `910`; there are: 910b, 950; the nearest is `910b`"
-        );
+        assert_eq!(message("test --soc 910"), "unknown SoC `910`; there are: 910b, 950; the nearest is `910b`");
         assert!(message("tset").ends_with("the nearest is `test`"));
         assert!(message("test --levle avx2").ends_with("the nearest is `--level`"));
     }
@@ -227,25 +194,14 @@ mod tests {
     #[test]
     fn misplaced_and_missing_values() {
         assert_eq!(message("test --op"), "`--op` needs a value");
-        assert_eq!(
-            message("tidy --dry-run=yes"),
-            "`--dry-run` takes no value, found `yes`"
-        );
-        assert_eq!(
-            message("tidy --op grouped-gemm"),
-            "`--op`, `--level` and `--soc` belong to `test`"
-        );
+        assert_eq!(message("tidy --dry-run=yes"), "`--dry-run` takes no value, found `yes`");
+        assert_eq!(message("tidy --op grouped-gemm"), "`--op`, `--level` and `--soc` belong to `test`");
         assert_eq!(message("test tidy"), "unexpected argument `tidy`");
     }
 
     #[test]
     fn distance() {
-        for (a, b, expected) in [
-            ("", "abc", 3),
-            ("kitten", "sitting", 3),
-            ("same", "same", 0),
-            ("ab", "ba", 2),
-        ] {
+        for (a, b, expected) in [("", "abc", 3), ("kitten", "sitting", 3), ("same", "same", 0), ("ab", "ba", 2)] {
             assert_eq!(edit_distance(a, b), expected, "{a} {b}");
             assert_eq!(edit_distance(b, a), expected, "{b} {a}");
         }

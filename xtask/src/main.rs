@@ -18,9 +18,7 @@ use cli::{Request, Usage, Verb};
 use workspace::Workspace;
 
 fn main() -> ExitCode {
-    let outcome = cli::parse(std::env::args().skip(1))
-        .map_err(anyhow::Error::from)
-        .and_then(|request| run(&request));
+    let outcome = cli::parse(std::env::args().skip(1)).map_err(anyhow::Error::from).and_then(|request| run(&request));
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,

@@ -23,16 +23,8 @@ impl Totals {
     /// Reads the line with which each test program ends; `None` for any other line.
     pub(crate) fn of_result_line(line: &str) -> Option<Self> {
         let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
-        let count = |what: &str| {
-            counts
-                .split("; ")
-                .find_map(|part| part.strip_suffix(what)?.trim_end().parse().ok())
-        };
-        Some(Self {
-            passed: count("passed")?,
-            failed: count("failed")?,
-            skipped: count("ignored")?,
-        })
+        let count = |what: &str| counts.split("; ").find_map(|part| part.strip_suffix(what)?.trim_end().parse().ok());
+        Some(Self { passed: count("passed")?, failed: count("failed")?, skipped: count("ignored")? })
     }
 }
 
@@ -46,11 +38,7 @@ impl AddAssign for Totals {
 
 impl fmt::Display for Totals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} passed, {} failed, {} skipped",
-            self.passed, self.failed, self.skipped
-        )
+        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
     }
 }
 
@@ -99,17 +87,8 @@ impl Row {
 
     /// Reads a file of the conformance suite (`op_testkit::conformance`).
     fn from_json(value: &Value) -> anyhow::Result<Self> {
-        let text = |key: &str| {
-            value[key]
-                .as_str()
-                .map(str::to_owned)
-                .with_context(|| format!("no text `{key}`"))
-        };
-        let count = |key: &str| {
-            value[key]
-                .as_u64()
-                .with_context(|| format!("no count `{key}`"))
-        };
+        let text = |key: &str| value[key].as_str().map(str::to_owned).with_context(|| format!("no text `{key}`"));
+        let count = |key: &str| value[key].as_u64().with_context(|| format!("no count `{key}`"));
         Ok(Self {
             op: text("op")?,
             backend: text("backend")?,
@@ -120,11 +99,7 @@ impl Row {
                 "not-built" => Status::NotBuilt,
                 other => anyhow::bail!("unknown status `{other}`"),
             },
-            problems: Totals {
-                passed: count("passed")?,
-                failed: count("failed")?,
-                skipped: count("skipped")?,
-            },
+            problems: Totals { passed: count("passed")?, failed: count("failed")?, skipped: count("skipped")? },
             reason: text("reason")?,
         })
     }
@@ -133,9 +108,7 @@ impl Row {
 /// The rows that the conformance suites wrote into `folder`.
 pub(crate) fn read(folder: &Path) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
-    for entry in
-        std::fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?
-    {
+    for entry in std::fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))? {
         let path = entry?.path();
         let row = || Row::from_json(&serde_json::from_slice(&std::fs::read(&path)?)?);
         rows.push(row().with_context(|| format!("{} is no conformance report", path.display()))?);
@@ -145,60 +118,25 @@ pub(crate) fn read(folder: &Path) -> anyhow::Result<Vec<Row>> {
 
 /// Sorts the rows by operator, backend and rising level, and aligns them under a heading.
 pub(crate) fn table(mut rows: Vec<Row>) -> String {
-    let rank = |level: &str| {
-        LEVELS
-            .iter()
-            .position(|known| *known == level)
-            .unwrap_or(LEVELS.len())
-    };
+    let rank = |level: &str| LEVELS.iter().position(|known| *known == level).unwrap_or(LEVELS.len());
     rows.sort_by(|a, b| {
-        (&a.op, &a.backend, rank(&a.level), &a.level).cmp(&(
-            &b.op,
-            &b.backend,
-            rank(&b.level),
-            &b.level,
-        ))
+        (&a.op, &a.backend, rank(&a.level), &a.level).cmp(&(&b.op, &b.backend, rank(&b.level), &b.level))
     });
-    let heading = [
-        "op", "backend", "level", "status", "passed", "failed", "skipped", "reason",
-    ]
-    .map(str::to_owned);
+    let heading = ["op", "backend", "level", "status", "passed", "failed", "skipped", "reason"].map(str::to_owned);
     let lines: Vec<[String; 8]> = std::iter::once(heading)
         .chain(rows.into_iter().map(|row| {
             let [passed, failed, skipped] = match row.status {
                 Status::NotBuilt => ["-", "-", "-"].map(str::to_owned),
-                _ => [
-                    row.problems.passed,
-                    row.problems.failed,
-                    row.problems.skipped,
-                ]
-                .map(|count| count.to_string()),
+                _ => [row.problems.passed, row.problems.failed, row.problems.skipped].map(|count| count.to_string()),
             };
-            [
-                row.op,
-                row.backend,
-                row.level,
-                row.status.to_string(),
-                passed,
-                failed,
-                skipped,
-                row.reason,
-            ]
+            [row.op, row.backend, row.level, row.status.to_string(), passed, failed, skipped, row.reason]
         }))
         .collect();
     let mut text = String::new();
     for line in &lines {
         for (column, cell) in line.iter().enumerate() {
-            let width = lines
-                .iter()
-                .map(|line| line[column].chars().count())
-                .max()
-                .unwrap_or(0);
-            text += &if matches!(column, 4..=6) {
-                format!("{cell:>width$}  ")
-            } else {
-                format!("{cell:<width$}  ")
-            };
+            let width = lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+            text += &if matches!(column, 4..=6) { format!("{cell:>width$}  ") } else { format!("{cell:<width$}  ") };
         }
         text.truncate(text.trim_end().len());
         text.push('\n');
@@ -216,36 +154,18 @@ mod tests {
         let totals = Totals::of_result_line(
             "test result: FAILED. 12 passed; 3 failed; 1 ignored; 0 measured; 7 filtered out; finished in 0.01s\n",
         );
-        assert_eq!(
-            totals,
-            Some(Totals {
-                passed: 12,
-                failed: 3,
-                skipped: 1
-            })
-        );
-        for line in [
-            "test level::names ... ok",
-            "running 12 tests",
-            "test result: ok",
-            "note: test result: ok. 1 passed;",
-        ] {
+        assert_eq!(totals, Some(Totals { passed: 12, failed: 3, skipped: 1 }));
+        for line in
+            ["test level::names ... ok", "running 12 tests", "test result: ok", "note: test result: ok. 1 passed;"]
+        {
             assert_eq!(Totals::of_result_line(line), None, "{line}");
         }
     }
 
     #[test]
     fn totals_are_one_plain_line() {
-        let mut totals = Totals {
-            passed: 1,
-            failed: 0,
-            skipped: 2,
-        };
-        totals += Totals {
-            passed: 10,
-            failed: 3,
-            skipped: 0,
-        };
+        let mut totals = Totals { passed: 1, failed: 0, skipped: 2 };
+        totals += Totals { passed: 10, failed: 3, skipped: 0 };
         assert_eq!(totals.to_string(), "11 passed, 3 failed, 2 skipped");
     }
 
@@ -257,26 +177,14 @@ mod tests {
     #[test]
     fn rows_are_read_and_faulty_ones_refused() {
         let row = Row::from_json(&report("avx2", "failed")).unwrap();
-        assert_eq!(
-            (row.level.as_str(), row.status, row.problems.passed),
-            ("avx2", Status::Failed, 9)
-        );
+        assert_eq!((row.level.as_str(), row.status, row.problems.passed), ("avx2", Status::Failed, 9));
         let mut odd = report("avx2", "maybe");
-        assert_eq!(
-            Row::from_json(&odd).unwrap_err().to_string(),
-            "unknown status `maybe`"
-        );
+        assert_eq!(Row::from_json(&odd).unwrap_err().to_string(), "unknown status `maybe`");
         odd["level"] = json!(2);
-        assert_eq!(
-            Row::from_json(&odd).unwrap_err().to_string(),
-            "no text `level`"
-        );
+        assert_eq!(Row::from_json(&odd).unwrap_err().to_string(), "no text `level`");
         odd = report("avx2", "ok");
         odd["passed"] = json!("9");
-        assert_eq!(
-            Row::from_json(&odd).unwrap_err().to_string(),
-            "no count `passed`"
-        );
+        assert_eq!(Row::from_json(&odd).unwrap_err().to_string(), "no count `passed`");
     }
 
     #[test]
@@ -284,11 +192,7 @@ mod tests {
         let rows = vec![
             Row::without_problems("gemm", "sim:950", Status::NotBuilt, "no kernels"),
             Row::from_json(&report("avx512", "failed")).unwrap(),
-            Row {
-                status: Status::Ok,
-                reason: String::new(),
-                ..Row::from_json(&report("scalar", "ok")).unwrap()
-            },
+            Row { status: Status::Ok, reason: String::new(), ..Row::from_json(&report("scalar", "ok")).unwrap() },
         ];
         assert_eq!(
             table(rows),

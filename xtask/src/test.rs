@@ -32,21 +32,15 @@ impl Plan {
             None => "--workspace".to_owned(),
         };
         let reports = workspace.target.join("conformance");
-        let mut call = Call::new(&format!("test {packages} --no-fail-fast"))
-            .env("CONFORMANCE_DIR", reports.to_string_lossy());
+        let mut call =
+            Call::new(&format!("test {packages} --no-fail-fast")).env("CONFORMANCE_DIR", reports.to_string_lossy());
         if let Some(level) = &selection.level {
             call = call.env("CPU_TILES_LEVEL", level.as_str());
         }
         Ok(Self {
             call,
             reports,
-            ops: selection
-                .op
-                .as_ref()
-                .map_or(all, |op| vec![op])
-                .into_iter()
-                .map(str::to_owned)
-                .collect(),
+            ops: selection.op.as_ref().map_or(all, |op| vec![op]).into_iter().map(str::to_owned).collect(),
             level: selection.level.clone(),
             socs: selection
                 .soc
@@ -60,17 +54,9 @@ impl Plan {
 
     /// Prints what [`run`](Self::run) does.
     pub(crate) fn describe(&self) {
-        let level = self
-            .level
-            .as_deref()
-            .map_or("every SIMD level".to_owned(), |level| {
-                format!("SIMD level {level}")
-            });
+        let level = self.level.as_deref().map_or("every SIMD level".to_owned(), |level| format!("SIMD level {level}"));
         println!("  operators  {}", self.ops.join(", "));
-        println!(
-            "  backends   cpu at {level}; devices of SoC {} are listed",
-            self.socs.join(", ")
-        );
+        println!("  backends   cpu at {level}; devices of SoC {} are listed", self.socs.join(", "));
         println!("  command    {}", self.call);
     }
 
@@ -81,8 +67,7 @@ impl Plan {
             std::fs::remove_dir_all(&self.reports)
                 .with_context(|| format!("cannot empty {}", self.reports.display()))?;
         }
-        std::fs::create_dir_all(&self.reports)
-            .with_context(|| format!("cannot create {}", self.reports.display()))?;
+        std::fs::create_dir_all(&self.reports).with_context(|| format!("cannot create {}", self.reports.display()))?;
 
         let mut child = self
             .call
@@ -91,12 +76,7 @@ impl Plan {
             .spawn()
             .with_context(|| format!("cannot start `{}`", self.call))?;
         let mut totals = Totals::default();
-        let mut lines = BufReader::new(
-            child
-                .stdout
-                .take()
-                .context("the tests have no standard output")?,
-        );
+        let mut lines = BufReader::new(child.stdout.take().context("the tests have no standard output")?);
         let mut line = Vec::new();
         let mut out = std::io::stdout().lock();
         while lines.read_until(b'\n', &mut line)? > 0 {
@@ -111,9 +91,7 @@ impl Plan {
         let all_well = status.success() && rows.iter().all(|row| row.status != Status::Failed);
         println!("\n{}", report::table(rows));
         if !all_well && totals.failed == 0 {
-            println!(
-                "No test says that it failed, yet not all is well ({status}): counted as one failure."
-            );
+            println!("No test says that it failed, yet not all is well ({status}): counted as one failure.");
             totals.failed = 1;
         }
         Ok(totals)
@@ -122,36 +100,19 @@ impl Plan {
     /// What the suites wrote, as far as it was asked for, and the rows that nobody could write.
     fn rows(&self, written: Vec<Row>) -> Vec<Row> {
         let asked_for = |row: &Row| {
-            let level =
-                row.backend != "cpu" || self.level.as_ref().is_none_or(|level| row.level == *level);
+            let level = row.backend != "cpu" || self.level.as_ref().is_none_or(|level| row.level == *level);
             level && self.ops.contains(&row.op)
         };
         let mut rows: Vec<Row> = written.into_iter().filter(asked_for).collect();
         for op in &self.ops {
             let mut add = |backend: &str, status, reason: &str| {
-                if !rows
-                    .iter()
-                    .any(|row| row.op == *op && row.backend == backend)
-                {
+                if !rows.iter().any(|row| row.op == *op && row.backend == backend) {
                     rows.push(Row::without_problems(op, backend, status, reason));
                 }
             };
-            add(
-                "cpu",
-                Status::Failed,
-                "the conformance suite wrote no report",
-            );
-            for device in self
-                .socs
-                .iter()
-                .map(|soc| format!("sim:{soc}"))
-                .chain(["npu".to_owned()])
-            {
-                add(
-                    &device,
-                    Status::NotBuilt,
-                    "no AscendC kernels in this version",
-                );
+            add("cpu", Status::Failed, "the conformance suite wrote no report");
+            for device in self.socs.iter().map(|soc| format!("sim:{soc}")).chain(["npu".to_owned()]) {
+                add(&device, Status::NotBuilt, "no AscendC kernels in this version");
             }
         }
         rows
@@ -176,51 +137,26 @@ mod tests {
     }
 
     fn narrowed(op: &str, level: Option<&str>, soc: Option<&str>) -> Selection {
-        Selection {
-            op: Some(op.to_owned()),
-            level: level.map(str::to_owned),
-            soc: soc.map(str::to_owned),
-        }
+        Selection { op: Some(op.to_owned()), level: level.map(str::to_owned), soc: soc.map(str::to_owned) }
     }
 
     fn on_cpu(level: &str) -> Row {
-        Row {
-            level: level.to_owned(),
-            ..Row::without_problems("grouped-gemm", "cpu", Status::Ok, "")
-        }
+        Row { level: level.to_owned(), ..Row::without_problems("grouped-gemm", "cpu", Status::Ok, "") }
     }
 
     fn shown(rows: &[Row]) -> Vec<(&str, &str, &str, Status)> {
-        rows.iter()
-            .map(|row| {
-                (
-                    row.op.as_str(),
-                    row.backend.as_str(),
-                    row.level.as_str(),
-                    row.status,
-                )
-            })
-            .collect()
+        rows.iter().map(|row| (row.op.as_str(), row.backend.as_str(), row.level.as_str(), row.status)).collect()
     }
 
     #[test]
     fn the_whole_workspace_unless_narrowed() {
         let all = plan(&Selection::default()).unwrap();
-        assert!(
-            all.call
-                .to_string()
-                .ends_with("cargo test --workspace --no-fail-fast"),
-            "{}",
-            all.call
-        );
+        assert!(all.call.to_string().ends_with("cargo test --workspace --no-fail-fast"), "{}", all.call);
         assert_eq!(all.ops, ["grouped-gemm", "msa-indexer"]);
         let one = plan(&narrowed("grouped-gemm", Some("avx2"), None)).unwrap();
         let command = one.call.to_string();
         assert!(command.contains(r#"CPU_TILES_LEVEL="avx2" "#), "{command}");
-        assert!(
-            command.ends_with("cargo test --package grouped-gemm --no-fail-fast"),
-            "{command}"
-        );
+        assert!(command.ends_with("cargo test --package grouped-gemm --no-fail-fast"), "{command}");
     }
 
     #[test]
@@ -235,9 +171,7 @@ mod tests {
 
     #[test]
     fn devices_are_listed_and_a_silent_suite_is_a_failure() {
-        let rows = plan(&Selection::default())
-            .unwrap()
-            .rows(vec![on_cpu("scalar"), on_cpu("avx2")]);
+        let rows = plan(&Selection::default()).unwrap().rows(vec![on_cpu("scalar"), on_cpu("avx2")]);
         assert_eq!(
             shown(&rows),
             [
@@ -257,9 +191,11 @@ mod tests {
     #[test]
     fn rows_follow_the_selection() {
         let other = Row::without_problems("msa-indexer", "cpu", Status::Ok, "");
-        let rows = plan(&narrowed("grouped-gemm", Some("avx2"), Some("950")))
-            .unwrap()
-            .rows(vec![on_cpu("scalar"), on_cpu("avx2"), other]);
+        let rows = plan(&narrowed("grouped-gemm", Some("avx2"), Some("950"))).unwrap().rows(vec![
+            on_cpu("scalar"),
+            on_cpu("avx2"),
+            other,
+        ]);
         assert_eq!(
             shown(&rows),
             [
@@ -272,26 +208,15 @@ mod tests {
 
     #[test]
     fn a_level_that_no_suite_reports_is_a_failure() {
-        let rows = plan(&narrowed("grouped-gemm", Some("avx512"), None))
-            .unwrap()
-            .rows(vec![on_cpu("scalar")]);
-        assert_eq!(
-            shown(&rows)[0],
-            ("grouped-gemm", "cpu", "-", Status::Failed)
-        );
+        let rows = plan(&narrowed("grouped-gemm", Some("avx512"), None)).unwrap().rows(vec![on_cpu("scalar")]);
+        assert_eq!(shown(&rows)[0], ("grouped-gemm", "cpu", "-", Status::Failed));
     }
 
     #[test]
     fn what_a_suite_says_about_a_device_stands() {
         let said = Row::without_problems("grouped-gemm", "npu", Status::NotBuilt, "no CANN found");
-        let rows = plan(&narrowed("grouped-gemm", None, Some("950")))
-            .unwrap()
-            .rows(vec![on_cpu("scalar"), said]);
-        let reasons: Vec<_> = rows
-            .iter()
-            .filter(|row| row.backend == "npu")
-            .map(|row| row.reason.as_str())
-            .collect();
+        let rows = plan(&narrowed("grouped-gemm", None, Some("950"))).unwrap().rows(vec![on_cpu("scalar"), said]);
+        let reasons: Vec<_> = rows.iter().filter(|row| row.backend == "npu").map(|row| row.reason.as_str()).collect();
         assert_eq!(reasons, ["no CANN found"]);
     }
 }

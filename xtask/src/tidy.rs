@@ -20,46 +20,19 @@ use anyhow::Context as _;
 use crate::workspace::Workspace;
 
 const CHECKS: [(&str, &str); 6] = [
-    (
-        "walls",
-        "which crate may depend on which, and what a published library never compiles in",
-    ),
-    (
-        "manifests",
-        "descriptions, licences, keywords and versions that publishing needs",
-    ),
-    (
-        "docs",
-        "crate docs are the READMEs, the maps name every crate, level names agree, links resolve",
-    ),
-    (
-        "leaks",
-        "paths and names of machines, registries and other hosts, words about how the work was organised",
-    ),
+    ("walls", "which crate may depend on which, and what a published library never compiles in"),
+    ("manifests", "descriptions, licences, keywords and versions that publishing needs"),
+    ("docs", "crate docs are the READMEs, the maps name every crate, level names agree, links resolve"),
+    ("leaks", "paths and names of machines, registries and other hosts, words about how the work was organised"),
     ("headers", "the SPDX line in every source file"),
-    (
-        "marks",
-        "ignored tests without a reason, notes of unfinished work",
-    ),
+    ("marks", "ignored tests without a reason, notes of unfinished work"),
 ];
 
 /// Where a check finds what it looks for and is content: check, path prefix, reason.
 const ALLOWED: [(&str, &str, &str); 3] = [
-    (
-        "leaks",
-        "xtask/src/tidy/leaks.rs",
-        "the patterns, and samples of them in the tests",
-    ),
-    (
-        "leaks",
-        "ops/testkit/tests/vendored.rs",
-        "compares the golden data with a copy beside the repository, if any",
-    ),
-    (
-        "marks",
-        "xtask/src/tidy/sources.rs",
-        "the patterns, and samples of them in the tests",
-    ),
+    ("leaks", "xtask/src/tidy/leaks.rs", "the patterns, and samples of them in the tests"),
+    ("leaks", "ops/testkit/tests/vendored.rs", "compares the golden data with a copy beside the repository, if any"),
+    ("marks", "xtask/src/tidy/sources.rs", "the patterns, and samples of them in the tests"),
 ];
 
 /// Something to mend.
@@ -73,11 +46,7 @@ pub(crate) struct Finding {
 
 impl Finding {
     fn new(path: impl Into<String>, line: usize, message: impl Into<String>) -> Self {
-        Self {
-            path: path.into(),
-            line,
-            message: message.into(),
-        }
+        Self { path: path.into(), line, message: message.into() }
     }
 }
 
@@ -115,24 +84,14 @@ pub(crate) fn run() -> anyhow::Result<bool> {
         total += findings.len();
     }
     for (name, versions) in graph.duplicates() {
-        println!(
-            "note: {name} is compiled in {} versions: {}",
-            versions.len(),
-            versions.join(", ")
-        );
+        println!("note: {name} is compiled in {} versions: {}", versions.len(), versions.join(", "));
     }
-    println!(
-        "tidy: {} checks over {} files, {total} findings",
-        CHECKS.len(),
-        tree.files.len()
-    );
+    println!("tidy: {} checks over {} files, {total} findings", CHECKS.len(), tree.files.len());
     Ok(total == 0)
 }
 
 fn allowed(check: &str, path: &str) -> bool {
-    ALLOWED
-        .iter()
-        .any(|(name, prefix, _reason)| *name == check && path.starts_with(prefix))
+    ALLOWED.iter().any(|(name, prefix, _reason)| *name == check && path.starts_with(prefix))
 }
 
 /// The files of the repository: tracked ones and those that are new and not ignored.
@@ -147,15 +106,7 @@ impl Tree {
     fn read() -> anyhow::Result<Self> {
         let listing = Command::new("git")
             // Listing needs no trust in the repository's configuration, so a checkout of another user is fine.
-            .args([
-                "-c",
-                "safe.directory=*",
-                "ls-files",
-                "-z",
-                "--cached",
-                "--others",
-                "--exclude-standard",
-            ])
+            .args(["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"])
             .output()
             .context("cannot start `git`")?;
         anyhow::ensure!(
@@ -167,9 +118,7 @@ impl Tree {
         for path in String::from_utf8(listing.stdout)?.split_terminator('\0') {
             match std::fs::read(path) {
                 Ok(bytes) => {
-                    let text = String::from_utf8(bytes)
-                        .ok()
-                        .filter(|text| !text.contains('\0'));
+                    let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
                     files.insert(path.to_owned(), text);
                 }
                 // Still in the index, gone from the disk: about to be deleted.
@@ -188,17 +137,11 @@ impl Tree {
     fn contains(&self, path: &str) -> bool {
         let folder = format!("{path}/");
         self.files.contains_key(path)
-            || self
-                .files
-                .range(folder.clone()..)
-                .next()
-                .is_some_and(|(file, _)| file.starts_with(&folder))
+            || self.files.range(folder.clone()..).next().is_some_and(|(file, _)| file.starts_with(&folder))
     }
 
     fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.files
-            .iter()
-            .filter_map(|(path, text)| Some((path.as_str(), text.as_deref()?)))
+        self.files.iter().filter_map(|(path, text)| Some((path.as_str(), text.as_deref()?)))
     }
 
     /// Text files that are programs: by their extension, or by a `#!` line.
@@ -212,20 +155,13 @@ impl Tree {
 
     #[cfg(test)]
     fn of(files: &[(&str, &str)]) -> Self {
-        Self {
-            files: files
-                .iter()
-                .map(|(path, text)| ((*path).to_owned(), Some((*text).to_owned())))
-                .collect(),
-        }
+        Self { files: files.iter().map(|(path, text)| ((*path).to_owned(), Some((*text).to_owned()))).collect() }
     }
 }
 
 /// Lines of a text with their numbers, counted from one.
 fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    text.lines()
-        .enumerate()
-        .map(|(index, line)| (index + 1, line))
+    text.lines().enumerate().map(|(index, line)| (index + 1, line))
 }
 
 #[cfg(test)]
@@ -234,10 +170,7 @@ mod tests {
 
     #[test]
     fn a_finding_reads_like_a_compiler_message() {
-        assert_eq!(
-            Finding::new("a/b.rs", 3, "wrong").to_string(),
-            "a/b.rs:3: wrong"
-        );
+        assert_eq!(Finding::new("a/b.rs", 3, "wrong").to_string(), "a/b.rs:3: wrong");
     }
 
     #[test]
@@ -249,16 +182,9 @@ mod tests {
 
     #[test]
     fn a_tree_knows_its_files_and_folders() {
-        let tree = Tree::of(&[
-            ("ops/cpu/src/lib.rs", ""),
-            ("run", "#!/bin/sh\n"),
-            ("lib.txt", ""),
-        ]);
+        let tree = Tree::of(&[("ops/cpu/src/lib.rs", ""), ("run", "#!/bin/sh\n"), ("lib.txt", "")]);
         assert!(tree.contains("ops/cpu") && tree.contains("run"));
         assert!(!tree.contains("ops/c") && !tree.contains("ops/cpu/src/lib"));
-        assert_eq!(
-            tree.sources().map(|(path, _)| path).collect::<Vec<_>>(),
-            ["ops/cpu/src/lib.rs", "run"]
-        );
+        assert_eq!(tree.sources().map(|(path, _)| path).collect::<Vec<_>>(), ["ops/cpu/src/lib.rs", "run"]);
     }
 }

@@ -72,10 +72,7 @@ impl Role {
             "ops/testkit" => Some(Self::Testkit),
             "model-minimax" => Some(Self::Model),
             "xtask" => Some(Self::Tool),
-            _ => folder
-                .strip_prefix("ops/")
-                .is_some_and(|op| !op.contains('/'))
-                .then_some(Self::Op),
+            _ => folder.strip_prefix("ops/").is_some_and(|op| !op.contains('/')).then_some(Self::Op),
         }
     }
 }
@@ -101,15 +98,9 @@ impl Workspace {
             .output()
             .context("cannot start `rustc`")?;
         let host = String::from_utf8_lossy(&host.stdout);
-        let metadata = Call::new(&format!(
-            "metadata --format-version 1 --filter-platform {host}"
-        ))
-        .output()?;
+        let metadata = Call::new(&format!("metadata --format-version 1 --filter-platform {host}")).output()?;
         let metadata = serde_json::from_slice(&metadata)?;
-        Ok((
-            Self::enter_with(&metadata)?,
-            Graph::from_metadata(&metadata),
-        ))
+        Ok((Self::enter_with(&metadata)?, Graph::from_metadata(&metadata)))
     }
 
     fn enter_with(metadata: &Value) -> anyhow::Result<Self> {
@@ -126,19 +117,12 @@ impl Workspace {
             .filter(|package| member_ids.contains(&text(&package["id"])))
             .map(|package| Member::from_metadata(package, &root))
             .collect();
-        Self {
-            target: text(&metadata["target_directory"]).into(),
-            members,
-            root,
-        }
+        Self { target: text(&metadata["target_directory"]).into(), members, root }
     }
 
     /// The operators, by name.
     pub(crate) fn ops(&self) -> impl Iterator<Item = &str> {
-        self.members
-            .iter()
-            .filter(|member| member.role == Some(Role::Op))
-            .map(|member| member.name.as_str())
+        self.members.iter().filter(|member| member.role == Some(Role::Op)).map(|member| member.name.as_str())
     }
 
     pub(crate) fn member(&self, name: &str) -> Option<&Member> {
@@ -149,21 +133,15 @@ impl Workspace {
 impl Member {
     fn from_metadata(package: &Value, root: &Path) -> Self {
         let manifest = PathBuf::from(text(&package["manifest_path"]));
-        let folder = manifest
-            .parent()
-            .and_then(|folder| folder.strip_prefix(root).ok());
-        let folder = folder.map_or(String::new(), |folder| {
-            folder.to_string_lossy().replace('\\', "/")
-        });
+        let folder = manifest.parent().and_then(|folder| folder.strip_prefix(root).ok());
+        let folder = folder.map_or(String::new(), |folder| folder.to_string_lossy().replace('\\', "/"));
         Self {
             id: text(&package["id"]),
             name: text(&package["name"]),
             role: Role::of(&folder),
             folder,
             // `publish = false` is an empty list of registries; no word about it is null.
-            published: package["publish"]
-                .as_array()
-                .is_none_or(|registries| !registries.is_empty()),
+            published: package["publish"].as_array().is_none_or(|registries| !registries.is_empty()),
             description: text(&package["description"]),
             license: text(&package["license"]),
             repository: text(&package["repository"]),
@@ -195,21 +173,13 @@ pub(crate) struct Graph {
 impl Graph {
     pub(crate) fn from_metadata(metadata: &Value) -> Self {
         let packages = elements(&metadata["packages"])
-            .map(|package| {
-                (
-                    text(&package["id"]),
-                    (text(&package["name"]), text(&package["version"])),
-                )
-            })
+            .map(|package| (text(&package["id"]), (text(&package["name"]), text(&package["version"]))))
             .collect();
         let edges = elements(&metadata["resolve"]["nodes"])
             .map(|node| {
-                let compiled_in = |dependency: &&Value| {
-                    elements(&dependency["dep_kinds"]).any(|entry| entry["kind"] != "dev")
-                };
-                let to = elements(&node["deps"])
-                    .filter(compiled_in)
-                    .map(|dependency| text(&dependency["pkg"]));
+                let compiled_in =
+                    |dependency: &&Value| elements(&dependency["dep_kinds"]).any(|entry| entry["kind"] != "dev");
+                let to = elements(&node["deps"]).filter(compiled_in).map(|dependency| text(&dependency["pkg"]));
                 (text(&node["id"]), to.collect())
             })
             .collect();
@@ -241,10 +211,7 @@ impl Graph {
         for (name, version) in self.packages.values() {
             versions.entry(name).or_default().push(version);
         }
-        versions
-            .into_iter()
-            .filter(|(_, versions)| versions.len() > 1)
-            .collect()
+        versions.into_iter().filter(|(_, versions)| versions.len() > 1).collect()
     }
 }
 

@@ -27,11 +27,7 @@ pub struct Tolerance {
 
 impl Tolerance {
     /// Equal values. Positive and negative zero are equal values.
-    pub const EXACT: Self = Self {
-        abs: 0.0,
-        rel: 0.0,
-        rel_to_max: 0.0,
-    };
+    pub const EXACT: Self = Self { abs: 0.0, rel: 0.0, rel_to_max: 0.0 };
 
     /// The same absolute bound for every element.
     pub const fn abs(abs: f64) -> Self {
@@ -41,15 +37,8 @@ impl Tolerance {
 
 impl fmt::Display for Tolerance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            abs,
-            rel,
-            rel_to_max,
-        } = self;
-        write!(
-            f,
-            "{abs} + {rel} * |expected| + {rel_to_max} * max |expected|"
-        )
+        let Self { abs, rel, rel_to_max } = self;
+        write!(f, "{abs} + {rel} * |expected| + {rel_to_max} * max |expected|")
     }
 }
 
@@ -68,16 +57,8 @@ pub struct Element {
 
 impl fmt::Display for Element {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            index,
-            actual,
-            expected,
-            error,
-        } = self;
-        write!(
-            f,
-            "{error:.3e} at {index:?}: actual {actual:e}, expected {expected:e}"
-        )
+        let Self { index, actual, expected, error } = self;
+        write!(f, "{error:.3e} at {index:?}: actual {actual:e}, expected {expected:e}")
     }
 }
 
@@ -98,11 +79,7 @@ impl UlpUnit {
             Self::F32 => (value.to_bits(), 1 << 31),
         };
         let magnitude = i64::from(bits & (sign - 1));
-        if bits & sign == 0 {
-            magnitude
-        } else {
-            -magnitude
-        }
+        if bits & sign == 0 { magnitude } else { -magnitude }
     }
 
     /// Number of steps between two values; infinities count as the step after the largest finite
@@ -132,12 +109,7 @@ impl fmt::Display for UlpHistogram {
         for (k, count) in self.counts.iter().enumerate().filter(|(_, n)| **n > 0) {
             match k {
                 0..3 => write!(f, "  {k}: {count}")?,
-                _ => write!(
-                    f,
-                    "  {}-{}: {count}",
-                    (1u64 << (k - 2)) + 1,
-                    1u64 << (k - 1)
-                )?,
+                _ => write!(f, "  {}-{}: {count}", (1u64 << (k - 2)) + 1, 1u64 << (k - 1))?,
             }
         }
         write!(f, "  (largest {})", self.max)
@@ -206,16 +178,8 @@ impl<'a> Comparison<'a> {
     #[track_caller]
     pub fn new(actual: &'a [f32], expected: &'a [f32], shape: &'a [usize]) -> Self {
         let elements: usize = shape.iter().product();
-        assert_eq!(
-            actual.len(),
-            elements,
-            "length of `actual` and elements of the shape {shape:?}"
-        );
-        assert_eq!(
-            expected.len(),
-            elements,
-            "length of `expected` and elements of the shape {shape:?}"
-        );
+        assert_eq!(actual.len(), elements, "length of `actual` and elements of the shape {shape:?}");
+        assert_eq!(expected.len(), elements, "length of `expected` and elements of the shape {shape:?}");
         let mut comparison = Self {
             actual,
             expected,
@@ -223,10 +187,7 @@ impl<'a> Comparison<'a> {
             worst_abs: None,
             worst_rel: None,
             mean_abs: 0.0,
-            max_expected: expected
-                .iter()
-                .filter(|x| x.is_finite())
-                .fold(0.0, |max, x| max.max(f64::from(x.abs()))),
+            max_expected: expected.iter().filter(|x| x.is_finite()).fold(0.0, |max, x| max.max(f64::from(x.abs()))),
             nan: Mismatches::default(),
             infinite: Mismatches::default(),
         };
@@ -244,21 +205,15 @@ impl<'a> Comparison<'a> {
                 finite += 1;
                 let difference = (f64::from(a) - f64::from(b)).abs();
                 sum += difference;
-                keep_larger(&mut comparison.worst_abs, difference, || {
-                    element(shape, i, a, b)
-                });
+                keep_larger(&mut comparison.worst_abs, difference, || element(shape, i, a, b));
                 if b != 0.0 {
                     let relative = difference / f64::from(b.abs());
-                    keep_larger(&mut comparison.worst_rel, relative, || {
-                        element(shape, i, a, b)
-                    });
+                    keep_larger(&mut comparison.worst_rel, relative, || element(shape, i, a, b));
                 }
                 continue;
             };
             mismatches.count += 1;
-            mismatches
-                .first
-                .get_or_insert_with(|| element(shape, i, a, b));
+            mismatches.first.get_or_insert_with(|| element(shape, i, a, b));
         }
         comparison.mean_abs = sum / finite.max(1) as f64;
         comparison
@@ -276,30 +231,20 @@ impl<'a> Comparison<'a> {
             let bound = constant + tolerance.rel * f64::from(b.abs());
             let admitted = difference <= bound;
             beyond.count += usize::from(!admitted);
-            keep_larger(&mut beyond.worst, difference / bound, || {
-                element(self.shape, i, a, b)
-            });
+            keep_larger(&mut beyond.worst, difference / bound, || element(self.shape, i, a, b));
         }
         beyond
     }
 
     /// The distances in ULP of `unit`.
     pub fn ulps(&self, unit: UlpUnit) -> UlpHistogram {
-        let mut histogram = UlpHistogram {
-            unit,
-            counts: [0; 34],
-            max: 0,
-        };
+        let mut histogram = UlpHistogram { unit, counts: [0; 34], max: 0 };
         for (&a, &b) in self.actual.iter().zip(self.expected) {
             if a.is_nan() || b.is_nan() {
                 continue;
             }
             let distance = unit.distance(a, b);
-            let bucket = if distance == 0 {
-                0
-            } else {
-                distance.next_power_of_two().trailing_zeros() as usize + 1
-            };
+            let bucket = if distance == 0 { 0 } else { distance.next_power_of_two().trailing_zeros() as usize + 1 };
             histogram.counts[bucket] += 1;
             histogram.max = histogram.max.max(distance);
         }
@@ -330,11 +275,7 @@ impl<'a> Comparison<'a> {
 
 impl fmt::Display for Comparison<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "  shape {:?}, mean absolute difference {:.3e}",
-            self.shape, self.mean_abs
-        )?;
+        write!(f, "  shape {:?}, mean absolute difference {:.3e}", self.shape, self.mean_abs)?;
         if let Some(worst) = &self.worst_abs {
             write!(f, "\n  worst absolute difference {worst}")?;
         }
@@ -342,42 +283,20 @@ impl fmt::Display for Comparison<'_> {
             write!(f, "\n  worst relative difference {worst}")?;
         }
         for (kind, mismatches) in [("NaN", &self.nan), ("infinity", &self.infinite)] {
-            if let Some(Element {
-                index,
-                actual,
-                expected,
-                ..
-            }) = &mismatches.first
-            {
-                write!(
-                    f,
-                    "\n  {} differ in {kind}, first at {index:?}: ",
-                    mismatches.count
-                )?;
+            if let Some(Element { index, actual, expected, .. }) = &mismatches.first {
+                write!(f, "\n  {} differ in {kind}, first at {index:?}: ", mismatches.count)?;
                 write!(f, "actual {actual}, expected {expected}")?;
             }
         }
-        let bf16_output = self
-            .actual
-            .iter()
-            .all(|&a| a.is_nan() || bf16::from_f32(a).to_f32() == a);
-        let unit = if bf16_output {
-            UlpUnit::Bf16
-        } else {
-            UlpUnit::F32
-        };
+        let bf16_output = self.actual.iter().all(|&a| a.is_nan() || bf16::from_f32(a).to_f32() == a);
+        let unit = if bf16_output { UlpUnit::Bf16 } else { UlpUnit::F32 };
         write!(f, "\n  {}", self.ulps(unit))
     }
 }
 
 fn element(shape: &[usize], i: usize, actual: f32, expected: f32) -> Element {
     let error = (f64::from(actual) - f64::from(expected)).abs();
-    Element {
-        index: multi_index(shape, i),
-        actual,
-        expected,
-        error,
-    }
+    Element { index: multi_index(shape, i), actual, expected, error }
 }
 
 fn multi_index(shape: &[usize], mut i: usize) -> Vec<usize> {
@@ -400,13 +319,7 @@ fn keep_larger(worst: &mut Option<Element>, error: f64, element: impl FnOnce() -
 /// # Panics
 /// If they do not, or if a length is not the product of the shape.
 #[track_caller]
-pub fn assert_close(
-    what: &str,
-    actual: &[f32],
-    expected: &[f32],
-    shape: &[usize],
-    tolerance: Tolerance,
-) {
+pub fn assert_close(what: &str, actual: &[f32], expected: &[f32], shape: &[usize], tolerance: Tolerance) {
     if let Err(report) = Comparison::new(actual, expected, shape).check(tolerance) {
         panic!("{what}: {report}");
     }
@@ -423,16 +336,8 @@ where
     T: IntoBytes + Immutable + fmt::Debug,
 {
     let elements: usize = shape.iter().product();
-    assert_eq!(
-        actual.len(),
-        elements,
-        "{what}: length of `actual` and elements of the shape {shape:?}"
-    );
-    assert_eq!(
-        expected.len(),
-        elements,
-        "{what}: length of `expected` and elements of the shape {shape:?}"
-    );
+    assert_eq!(actual.len(), elements, "{what}: length of `actual` and elements of the shape {shape:?}");
+    assert_eq!(expected.len(), elements, "{what}: length of `expected` and elements of the shape {shape:?}");
     let mut differing = (0..elements).filter(|&i| actual[i].as_bytes() != expected[i].as_bytes());
     if let Some(first) = differing.next() {
         panic!(

@@ -178,18 +178,10 @@ impl Outcome {
         let reason = if let Some(NotBuilt(reason)) = &self.not_built {
             reason.clone()
         } else if !self.failures.is_empty() {
-            let names: Vec<_> = self
-                .failures
-                .iter()
-                .map(|failure| &failure.problem[..])
-                .collect();
+            let names: Vec<_> = self.failures.iter().map(|failure| &failure.problem[..]).collect();
             format!("failed {}", names.join(", "))
         } else if !self.skips.is_empty() {
-            let skips: Vec<_> = self
-                .skips
-                .iter()
-                .map(|skip| format!("{} ({})", skip.problem, skip.reason))
-                .collect();
+            let skips: Vec<_> = self.skips.iter().map(|skip| format!("{} ({})", skip.problem, skip.reason)).collect();
             format!("skipped {}", skips.join(", "))
         } else {
             String::new()
@@ -214,16 +206,9 @@ impl Outcome {
 
     /// The content of the file described in the [module documentation](self).
     pub fn to_json(&self) -> Value {
-        let skips: Vec<_> = self
-            .skips
-            .iter()
-            .map(|s| json!({"problem": s.problem, "reason": s.reason}))
-            .collect();
-        let failures: Vec<_> = self
-            .failures
-            .iter()
-            .map(|f| json!({"problem": f.problem, "message": f.message}))
-            .collect();
+        let skips: Vec<_> = self.skips.iter().map(|s| json!({"problem": s.problem, "reason": s.reason})).collect();
+        let failures: Vec<_> =
+            self.failures.iter().map(|f| json!({"problem": f.problem, "message": f.message})).collect();
         json!({
             "op": self.op,
             "backend": self.backend,
@@ -244,18 +229,8 @@ impl Outcome {
     /// # Errors
     /// Those of the file system.
     pub fn write(&self, folder: &Path) -> io::Result<PathBuf> {
-        let plain = |part: &str| {
-            part.replace(
-                |c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '_'),
-                "_",
-            )
-        };
-        let name = format!(
-            "{}.{}.{}.json",
-            plain(&self.op),
-            plain(&self.backend),
-            plain(&self.level)
-        );
+        let plain = |part: &str| part.replace(|c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '_'), "_");
+        let name = format!("{}.{}.{}.json", plain(&self.op), plain(&self.backend), plain(&self.level));
         std::fs::create_dir_all(folder)?;
         let path = folder.join(name);
         std::fs::write(&path, format!("{:#}\n", self.to_json()))?;
@@ -302,28 +277,17 @@ where
             outcome.skips.push(*skip);
         } else {
             let solve = || problem.check(&subject.run(&problem)?, subject.tolerance(&problem));
-            match catch_unwind(AssertUnwindSafe(solve))
-                .unwrap_or_else(|panic| Err(panic_message(&*panic)))
-            {
+            match catch_unwind(AssertUnwindSafe(solve)).unwrap_or_else(|panic| Err(panic_message(&*panic))) {
                 Ok(()) => outcome.passed.push(name.clone()),
-                Err(message) => outcome.failures.push(Failure {
-                    problem: name.clone(),
-                    message,
-                }),
+                Err(message) => outcome.failures.push(Failure { problem: name.clone(), message }),
             }
         }
         if !names.insert(name.clone()) {
-            outcome.failures.push(Failure {
-                problem: "suite".into(),
-                message: format!("two problems `{name}`"),
-            });
+            outcome.failures.push(Failure { problem: "suite".into(), message: format!("two problems `{name}`") });
         }
     }
     if names.is_empty() {
-        outcome.failures.push(Failure {
-            problem: "suite".into(),
-            message: "no problems".into(),
-        });
+        outcome.failures.push(Failure { problem: "suite".into(), message: "no problems".into() });
     }
     for Skip { problem, reason } in subject.skips() {
         let fault = match (names.contains(*problem), reason.trim().is_empty()) {
@@ -331,19 +295,13 @@ where
             (true, true) => "gives no reason",
             (true, false) => continue,
         };
-        outcome.failures.push(Failure {
-            problem: "skips".into(),
-            message: format!("`{problem}` {fault}"),
-        });
+        outcome.failures.push(Failure { problem: "skips".into(), message: format!("`{problem}` {fault}") });
     }
     outcome
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let text = panic
-        .downcast_ref::<String>()
-        .map(String::as_str)
-        .or(panic.downcast_ref::<&str>().copied());
+    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
     format!("panicked: {}", text.unwrap_or("no message"))
 }
 
@@ -367,16 +325,10 @@ pub fn run<P, S>(
     println!("{}", outcome.line());
     if let Some(folder) = std::env::var_os("CONFORMANCE_DIR") {
         let written = outcome.write(Path::new(&folder));
-        written.unwrap_or_else(|error| {
-            panic!("CONFORMANCE_DIR={}: {error}", Path::new(&folder).display())
-        });
+        written.unwrap_or_else(|error| panic!("CONFORMANCE_DIR={}: {error}", Path::new(&folder).display()));
     }
     if outcome.status() == Status::Failed {
-        let reports: Vec<_> = outcome
-            .failures
-            .iter()
-            .map(|f| format!("{}: {}", f.problem, f.message))
-            .collect();
+        let reports: Vec<_> = outcome.failures.iter().map(|f| format!("{}: {}", f.problem, f.message)).collect();
         panic!("{}\n{}", outcome.line(), reports.join("\n"));
     }
 }

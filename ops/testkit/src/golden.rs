@@ -19,10 +19,7 @@ use crate::splitmix::{round_to_bf16, values};
 /// The golden folder: the environment variable `GOLDEN_DIR`, else the copy vendored with this
 /// crate.
 pub fn dir() -> PathBuf {
-    std::env::var_os("GOLDEN_DIR").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("golden"),
-        PathBuf::from,
-    )
+    std::env::var_os("GOLDEN_DIR").map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("golden"), PathBuf::from)
 }
 
 /// Opens a safetensors file of the golden folder, such as
@@ -91,44 +88,17 @@ impl fmt::Display for GoldenError {
         match self {
             Self::File(error) => error.fmt(f),
             Self::NoCase { op, case, found } => {
-                write!(
-                    f,
-                    "golden `{op}`: no case `{case}`, only {}",
-                    found.join(", ")
-                )
+                write!(f, "golden `{op}`: no case `{case}`, only {}", found.join(", "))
             }
-            Self::NoTensor {
-                case,
-                tensor,
-                found,
-            } => {
-                write!(
-                    f,
-                    "golden case `{case}`: no tensor `{tensor}`, only {}",
-                    found.join(", ")
-                )
+            Self::NoTensor { case, tensor, found } => {
+                write!(f, "golden case `{case}`: no tensor `{tensor}`, only {}", found.join(", "))
             }
-            Self::Scalar {
-                case,
-                key,
-                expected,
-                found,
-            } => {
-                write!(
-                    f,
-                    "golden case `{case}`: `{key}`: expected {expected}, found {found}"
-                )
+            Self::Scalar { case, key, expected, found } => {
+                write!(f, "golden case `{case}`: `{key}`: expected {expected}, found {found}")
             }
             Self::Recipe { tensor, reason } => write!(f, "recipe of `{tensor}`: {reason}"),
-            Self::Checksum {
-                tensor,
-                expected,
-                found,
-            } => {
-                write!(
-                    f,
-                    "recipe of `{tensor}`: checksum: expected {expected}, found {found}"
-                )
+            Self::Checksum { tensor, expected, found } => {
+                write!(f, "recipe of `{tensor}`: checksum: expected {expected}, found {found}")
             }
         }
     }
@@ -167,10 +137,7 @@ impl Ops {
 
     /// Takes a file from anywhere; tensors without a case prefix form the case `op`.
     pub fn new(op: &str, file: Safetensors) -> Self {
-        Self {
-            op: op.into(),
-            file,
-        }
+        Self { op: op.into(), file }
     }
 
     /// The file behind the cases.
@@ -180,15 +147,8 @@ impl Ops {
 
     /// The names of the cases, sorted.
     pub fn case_names(&self) -> Vec<String> {
-        let stored = self
-            .file
-            .names()
-            .map(|name| name.split_once('/').map_or(&self.op[..], |(case, _)| case));
-        let described = self
-            .file
-            .metadata()
-            .iter()
-            .filter(|(_, text)| scalars(text).is_some());
+        let stored = self.file.names().map(|name| name.split_once('/').map_or(&self.op[..], |(case, _)| case));
+        let described = self.file.metadata().iter().filter(|(_, text)| scalars(text).is_some());
         let names: BTreeSet<&str> = stored.chain(described.map(|(case, _)| &case[..])).collect();
         names.into_iter().map(String::from).collect()
     }
@@ -200,35 +160,19 @@ impl Ops {
     pub fn case(&self, name: &str) -> Result<Case<'_>, GoldenError> {
         let found = self.case_names();
         if !found.iter().any(|case| case == name) {
-            return Err(GoldenError::NoCase {
-                op: self.op.clone(),
-                case: name.into(),
-                found,
-            });
+            return Err(GoldenError::NoCase { op: self.op.clone(), case: name.into(), found });
         }
-        let mut scalars = self
-            .file
-            .metadata()
-            .get(name)
-            .and_then(|text| scalars(text))
-            .unwrap_or_default();
+        let mut scalars = self.file.metadata().get(name).and_then(|text| scalars(text)).unwrap_or_default();
         let recipes = match scalars.remove("inputs") {
             Some(Value::Object(recipes)) => recipes,
             _ => Map::new(),
         };
-        Ok(Case {
-            ops: self,
-            name: name.into(),
-            scalars,
-            recipes,
-        })
+        Ok(Case { ops: self, name: name.into(), scalars, recipes })
     }
 
     /// All cases, by name.
     pub fn cases(&self) -> impl Iterator<Item = Case<'_>> {
-        self.case_names()
-            .into_iter()
-            .map(|name| self.case(&name).expect("the name comes from the file"))
+        self.case_names().into_iter().map(|name| self.case(&name).expect("the name comes from the file"))
     }
 }
 
@@ -276,9 +220,7 @@ impl<'a> Case<'a> {
     /// # Errors
     /// [`GoldenError::Scalar`]; so also for the other three kinds.
     pub fn usize(&self, key: &str) -> Result<usize, GoldenError> {
-        self.scalar(key, "a size", |value| {
-            value.as_u64().map(|size| size as usize)
-        })
+        self.scalar(key, "a size", |value| value.as_u64().map(|size| size as usize))
     }
 
     /// A number among the scalars, rounded to F32.
@@ -286,9 +228,7 @@ impl<'a> Case<'a> {
     /// # Errors
     /// [`GoldenError::Scalar`].
     pub fn f32(&self, key: &str) -> Result<f32, GoldenError> {
-        self.scalar(key, "a number", |value| {
-            value.as_f64().map(|number| number as f32)
-        })
+        self.scalar(key, "a number", |value| value.as_f64().map(|number| number as f32))
     }
 
     /// A flag among the scalars.
@@ -309,26 +249,16 @@ impl<'a> Case<'a> {
 
     fn stored_name(&self, tensor: &str) -> String {
         let prefixed = format!("{}/{tensor}", self.name);
-        if self.name == self.ops.op && !self.ops.file.contains(&prefixed) {
-            tensor.into()
-        } else {
-            prefixed
-        }
+        if self.name == self.ops.op && !self.ops.file.contains(&prefixed) { tensor.into() } else { prefixed }
     }
 
     /// The names of all tensors of the case, stored and from recipes, sorted.
     pub fn tensor_names(&self) -> Vec<String> {
-        let stored = self
-            .ops
-            .file
-            .names()
-            .filter_map(|full| match full.split_once('/') {
-                Some((case, name)) => (case == self.name).then_some(name),
-                None => (self.name == self.ops.op).then_some(full),
-            });
-        let names: BTreeSet<&str> = stored
-            .chain(self.recipes.keys().map(String::as_str))
-            .collect();
+        let stored = self.ops.file.names().filter_map(|full| match full.split_once('/') {
+            Some((case, name)) => (case == self.name).then_some(name),
+            None => (self.name == self.ops.op).then_some(full),
+        });
+        let names: BTreeSet<&str> = stored.chain(self.recipes.keys().map(String::as_str)).collect();
         names.into_iter().map(String::from).collect()
     }
 
@@ -345,11 +275,9 @@ impl<'a> Case<'a> {
         }
         match self.recipes.get(name) {
             Some(recipe) => generate(&format!("{}/{name}", self.name), recipe),
-            None => Err(GoldenError::NoTensor {
-                case: self.name.clone(),
-                tensor: name.into(),
-                found: self.tensor_names(),
-            }),
+            None => {
+                Err(GoldenError::NoTensor { case: self.name.clone(), tensor: name.into(), found: self.tensor_names() })
+            }
         }
     }
 }
@@ -359,41 +287,22 @@ fn generate(name: &str, recipe: &Value) -> Result<Tensor<'static>, GoldenError> 
         tensor: name.into(),
         reason: format!("`{key}`: found {}", recipe.get(key).unwrap_or(&Value::Null)),
     };
-    let text = |key: &str| {
-        recipe
-            .get(key)
-            .and_then(Value::as_str)
-            .ok_or_else(|| bad(key))
-    };
+    let text = |key: &str| recipe.get(key).and_then(Value::as_str).ok_or_else(|| bad(key));
     if text("generator")? != "splitmix-u24" {
         return Err(bad("generator"));
     }
-    let seed = recipe
-        .get("seed")
-        .and_then(Value::as_u64)
-        .ok_or_else(|| bad("seed"))?;
-    let scale = recipe
-        .get("scale")
-        .and_then(Value::as_f64)
-        .ok_or_else(|| bad("scale"))? as f32;
+    let seed = recipe.get("seed").and_then(Value::as_u64).ok_or_else(|| bad("seed"))?;
+    let scale = recipe.get("scale").and_then(Value::as_f64).ok_or_else(|| bad("scale"))? as f32;
     let shape: Vec<usize> = recipe
         .get("shape")
         .and_then(Value::as_array)
-        .and_then(|sizes| {
-            sizes
-                .iter()
-                .map(|size| size.as_u64().map(|size| size as usize))
-                .collect()
-        })
+        .and_then(|sizes| sizes.iter().map(|size| size.as_u64().map(|size| size as usize)).collect())
         .ok_or_else(|| bad("shape"))?;
     let expected = u64::from_str_radix(text("checksum")?, 16).map_err(|_| bad("checksum"))?;
 
     let values = values(seed, shape.iter().product(), scale);
     let (dtype, (bytes, found)) = match text("dtype")? {
-        "bf16" => (
-            Dtype::BF16,
-            encode::<2>(values, |value| round_to_bf16(value).to_bits().into()),
-        ),
+        "bf16" => (Dtype::BF16, encode::<2>(values, |value| round_to_bf16(value).to_bits().into())),
         "f32" => (Dtype::F32, encode::<4>(values, f32::to_bits)),
         _ => return Err(bad("dtype")),
     };
@@ -404,29 +313,15 @@ fn generate(name: &str, recipe: &Value) -> Result<Tensor<'static>, GoldenError> 
             found: format!("{found:016x}"),
         });
     }
-    Ok(Tensor {
-        name: name.into(),
-        dtype,
-        shape,
-        bytes: bytes.into(),
-    })
+    Ok(Tensor { name: name.into(), dtype, shape, bytes: bytes.into() })
 }
 
 /// The values as words of `SIZE` bytes, and the checksum: the sum of `word[i] * (i + 1)` modulo
 /// 2^64.
-fn encode<const SIZE: usize>(
-    values: impl Iterator<Item = f32>,
-    word: impl Fn(f32) -> u32,
-) -> (Vec<u8>, u64) {
+fn encode<const SIZE: usize>(values: impl Iterator<Item = f32>, word: impl Fn(f32) -> u32) -> (Vec<u8>, u64) {
     let mut bytes = vec![0; SIZE * values.size_hint().0];
     let mut checksum = 0u64;
-    for ((chunk, value), i) in bytes
-        .as_chunks_mut::<SIZE>()
-        .0
-        .iter_mut()
-        .zip(values)
-        .zip(1u64..)
-    {
+    for ((chunk, value), i) in bytes.as_chunks_mut::<SIZE>().0.iter_mut().zip(values).zip(1u64..) {
         let word = word(value);
         chunk.copy_from_slice(&word.to_le_bytes()[..SIZE]);
         checksum = checksum.wrapping_add(u64::from(word).wrapping_mul(i));

@@ -71,11 +71,7 @@ pub struct GuardError {
 
 impl fmt::Display for GuardError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} elements written outside the output, first ",
-            self.count
-        )?;
+        write!(f, "{} elements written outside the output, first ", self.count)?;
         match self.place {
             Place::Before(ahead) => write!(f, "{ahead} before the first row")?,
             Place::Gap { row, past } => write!(f, "{past} past the end of row {row}")?,
@@ -119,13 +115,7 @@ impl<T: Sentinel> Guarded<T> {
         let stride = columns + gap;
         let guard = stride.max(MIN_GUARD);
         let extent = (rows * stride).saturating_sub(gap);
-        Self {
-            data: vec![T::SENTINEL; guard + extent + guard],
-            guard,
-            rows,
-            columns,
-            stride,
-        }
+        Self { data: vec![T::SENTINEL; guard + extent + guard], guard, rows, columns, stride }
     }
 
     /// Elements from the start of a row to the start of the next.
@@ -158,18 +148,12 @@ impl<T: Sentinel> Guarded<T> {
 
     /// All rows, without gaps.
     pub fn to_vec(&self) -> Vec<T> {
-        (0..self.rows)
-            .flat_map(|row| self.row(row))
-            .copied()
-            .collect()
+        (0..self.rows).flat_map(|row| self.row(row)).copied().collect()
     }
 
     /// Elements of the rows that still hold the sentinel.
     pub fn unwritten(&self) -> usize {
-        (0..self.rows)
-            .flat_map(|row| self.row(row))
-            .filter(|value| value.is_sentinel())
-            .count()
+        (0..self.rows).flat_map(|row| self.row(row)).filter(|value| value.is_sentinel()).count()
     }
 
     fn place(&self, i: usize) -> Option<Place> {
@@ -181,10 +165,7 @@ impl<T: Sentinel> Guarded<T> {
             return Some(Place::After(offset - extent + 1));
         }
         let (row, column) = (offset / self.stride, offset % self.stride);
-        (column >= self.columns).then(|| Place::Gap {
-            row,
-            past: column - self.columns + 1,
-        })
+        (column >= self.columns).then(|| Place::Gap { row, past: column - self.columns + 1 })
     }
 
     /// Whether every sentinel outside the rows is intact.
@@ -200,11 +181,7 @@ impl<T: Sentinel> Guarded<T> {
             .filter_map(|(i, value)| Some((self.place(i)?, value)));
         match written.next() {
             None => Ok(()),
-            Some((place, value)) => Err(GuardError {
-                count: 1 + written.count(),
-                place,
-                found: format!("{value:?}"),
-            }),
+            Some((place, value)) => Err(GuardError { count: 1 + written.count(), place, found: format!("{value:?}") }),
         }
     }
 }

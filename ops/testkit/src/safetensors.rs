@@ -78,17 +78,11 @@ impl Dtype {
     ];
 
     fn from_name(name: &str) -> Option<Self> {
-        Self::ALL
-            .iter()
-            .find(|entry| entry.1 == name)
-            .map(|entry| entry.0)
+        Self::ALL.iter().find(|entry| entry.1 == name).map(|entry| entry.0)
     }
 
     fn entry(self) -> (Dtype, &'static str, usize) {
-        *Self::ALL
-            .iter()
-            .find(|entry| entry.0 == self)
-            .expect("ALL lists every variant")
+        *Self::ALL.iter().find(|entry| entry.0 == self).expect("ALL lists every variant")
     }
 
     /// The name used in safetensors headers.
@@ -199,33 +193,19 @@ impl fmt::Display for SafetensorsError {
         match self {
             Self::Missing { path } => write!(f, "{}: no such file", path.display()),
             Self::Io { path, source } => write!(f, "{}: {source}", path.display()),
-            Self::Truncated {
-                path,
-                expected,
-                found,
-            } => write!(
+            Self::Truncated { path, expected, found } => write!(
                 f,
                 "{}: truncated: expected {expected} bytes, found {found}, short by {}",
                 path.display(),
                 expected - found
             ),
             Self::Header { path, reason } => write!(f, "{}: bad header: {reason}", path.display()),
-            Self::Length {
-                path,
-                tensor,
-                expected,
-                found,
-            } => write!(
+            Self::Length { path, tensor, expected, found } => write!(
                 f,
                 "{}: tensor `{tensor}`: shape and dtype need {expected} bytes, the offsets give {found}",
                 path.display()
             ),
-            Self::OutOfRange {
-                path,
-                tensor,
-                range,
-                available,
-            } => write!(
+            Self::OutOfRange { path, tensor, range, available } => write!(
                 f,
                 "{}: tensor `{tensor}`: offsets {}..{} outside the {available} bytes of data",
                 path.display(),
@@ -233,31 +213,15 @@ impl fmt::Display for SafetensorsError {
                 range.1
             ),
             Self::Overlap { path, tensors } => {
-                write!(
-                    f,
-                    "{}: tensors `{}` and `{}` overlap",
-                    path.display(),
-                    tensors.0,
-                    tensors.1
-                )
+                write!(f, "{}: tensors `{}` and `{}` overlap", path.display(), tensors.0, tensors.1)
             }
             Self::Uncovered { path, range } => {
-                write!(
-                    f,
-                    "{}: bytes {}..{} of the data belong to no tensor",
-                    path.display(),
-                    range.0,
-                    range.1
-                )
+                write!(f, "{}: bytes {}..{} of the data belong to no tensor", path.display(), range.0, range.1)
             }
             Self::NoTensor { path, tensor } => {
                 write!(f, "{}: no tensor `{tensor}`", path.display())
             }
-            Self::WrongDtype {
-                tensor,
-                expected,
-                found,
-            } => {
+            Self::WrongDtype { tensor, expected, found } => {
                 write!(f, "tensor `{tensor}`: expected {expected}, found {found}")
             }
         }
@@ -304,20 +268,11 @@ impl Tensor<'_> {
     }
 
     fn wrong(&self, expected: &'static str) -> SafetensorsError {
-        SafetensorsError::WrongDtype {
-            tensor: self.name.clone(),
-            expected,
-            found: self.dtype,
-        }
+        SafetensorsError::WrongDtype { tensor: self.name.clone(), expected, found: self.dtype }
     }
 
     fn elements<T, const SIZE: usize>(&self, from_bytes: impl Fn([u8; SIZE]) -> T) -> Vec<T> {
-        self.bytes
-            .as_chunks()
-            .0
-            .iter()
-            .map(|chunk| from_bytes(*chunk))
-            .collect()
+        self.bytes.as_chunks().0.iter().map(|chunk| from_bytes(*chunk)).collect()
     }
 
     /// The values of an F32 tensor, or those of a BF16 or F16 tensor widened, which is exact.
@@ -350,9 +305,7 @@ impl Tensor<'_> {
     /// [`SafetensorsError::WrongDtype`] for any other dtype.
     pub fn u8(&self) -> Result<Vec<u8>, SafetensorsError> {
         match self.dtype {
-            Dtype::U8 | Dtype::Bool | Dtype::F8E4M3 | Dtype::F8E5M2 | Dtype::F8E8M0 => {
-                Ok(self.bytes.to_vec())
-            }
+            Dtype::U8 | Dtype::Bool | Dtype::F8E4M3 | Dtype::F8E5M2 | Dtype::F8E8M0 => Ok(self.bytes.to_vec()),
             _ => Err(self.wrong("U8, BOOL, F8_E4M3, F8_E5M2 or F8_E8M0")),
         }
     }
@@ -407,10 +360,7 @@ impl Safetensors {
         let path = path.as_ref();
         let bytes = std::fs::read(path).map_err(|source| match source.kind() {
             io::ErrorKind::NotFound => SafetensorsError::Missing { path: path.into() },
-            _ => SafetensorsError::Io {
-                path: path.into(),
-                source,
-            },
+            _ => SafetensorsError::Io { path: path.into(), source },
         })?;
         Self::parse(path, bytes)
     }
@@ -426,56 +376,30 @@ impl Safetensors {
     pub fn parse(path: impl Into<PathBuf>, bytes: Vec<u8>) -> Result<Self, SafetensorsError> {
         let path = path.into();
         let found = bytes.len() as u64;
-        let truncated = |expected| SafetensorsError::Truncated {
-            path: path.clone(),
-            expected,
-            found,
-        };
-        let bad_header = |reason: String| SafetensorsError::Header {
-            path: path.clone(),
-            reason,
-        };
+        let truncated = |expected| SafetensorsError::Truncated { path: path.clone(), expected, found };
+        let bad_header = |reason: String| SafetensorsError::Header { path: path.clone(), reason };
 
         let header_len = u64::from_le_bytes(*bytes.first_chunk().ok_or_else(|| truncated(8))?);
         if header_len > MAX_HEADER {
-            return Err(bad_header(format!(
-                "length {header_len} exceeds the limit of {MAX_HEADER} bytes"
-            )));
+            return Err(bad_header(format!("length {header_len} exceeds the limit of {MAX_HEADER} bytes")));
         }
         let data_begin = 8 + header_len as usize;
-        let header = bytes
-            .get(8..data_begin)
-            .ok_or_else(|| truncated(8 + header_len))?;
+        let header = bytes.get(8..data_begin).ok_or_else(|| truncated(8 + header_len))?;
         let (metadata, entries) = parse_header(header).map_err(&bad_header)?;
 
         for (name, entry) in &entries {
-            let expected = entry
-                .shape
-                .iter()
-                .try_fold(entry.dtype.size() as u64, |n, &d| n.checked_mul(d as u64));
-            let expected = expected
-                .ok_or_else(|| bad_header(format!("tensor `{name}`: its size exceeds 64 bits")))?;
+            let expected = entry.shape.iter().try_fold(entry.dtype.size() as u64, |n, &d| n.checked_mul(d as u64));
+            let expected = expected.ok_or_else(|| bad_header(format!("tensor `{name}`: its size exceeds 64 bits")))?;
             match entry.end.checked_sub(entry.begin) {
                 Some(length) if length == expected => {}
                 Some(length) => {
-                    return Err(SafetensorsError::Length {
-                        path,
-                        tensor: name.clone(),
-                        expected,
-                        found: length,
-                    });
+                    return Err(SafetensorsError::Length { path, tensor: name.clone(), expected, found: length });
                 }
                 None => return Err(out_of_range(&path, name, entry, found - data_begin as u64)),
             }
         }
         check_coverage(&path, &entries, data_begin as u64, found)?;
-        Ok(Self {
-            path,
-            metadata,
-            entries,
-            bytes,
-            data_begin,
-        })
+        Ok(Self { path, metadata, entries, bytes, data_begin })
     }
 
     /// The file, as named by the caller.
@@ -506,10 +430,7 @@ impl Safetensors {
         let entry = self
             .entries
             .get(name)
-            .ok_or_else(|| SafetensorsError::NoTensor {
-                path: self.path.clone(),
-                tensor: name.into(),
-            })?;
+            .ok_or_else(|| SafetensorsError::NoTensor { path: self.path.clone(), tensor: name.into() })?;
         let range = self.data_begin + entry.begin as usize..self.data_begin + entry.end as usize;
         Ok(Tensor {
             name: name.into(),
@@ -523,23 +444,10 @@ impl Safetensors {
     pub fn to_builder(&self) -> SafetensorsBuilder {
         let mut names: Vec<_> = self.entries.iter().collect();
         names.sort_by_key(|(_, entry)| entry.begin);
-        let mut builder = SafetensorsBuilder {
-            metadata: self.metadata.clone(),
-            tensors: Vec::new(),
-        };
+        let mut builder = SafetensorsBuilder { metadata: self.metadata.clone(), tensors: Vec::new() };
         for (name, _) in names {
-            let Tensor {
-                name,
-                dtype,
-                shape,
-                bytes,
-            } = self.tensor(name).expect("the name comes from the file");
-            builder.tensors.push(Tensor {
-                name,
-                dtype,
-                shape,
-                bytes: bytes.into_owned().into(),
-            });
+            let Tensor { name, dtype, shape, bytes } = self.tensor(name).expect("the name comes from the file");
+            builder.tensors.push(Tensor { name, dtype, shape, bytes: bytes.into_owned().into() });
         }
         builder
     }
@@ -548,21 +456,15 @@ impl Safetensors {
 type Header = (BTreeMap<String, String>, BTreeMap<String, Entry>);
 
 fn parse_header(header: &[u8]) -> Result<Header, String> {
-    let header: Map<String, Value> =
-        serde_json::from_slice(header).map_err(|error| error.to_string())?;
+    let header: Map<String, Value> = serde_json::from_slice(header).map_err(|error| error.to_string())?;
     let mut metadata = BTreeMap::new();
     let mut entries = BTreeMap::new();
     for (name, value) in header {
         if name == "__metadata__" {
-            metadata = serde_json::from_value(value)
-                .map_err(|error| format!("`__metadata__`: {error}"))?;
+            metadata = serde_json::from_value(value).map_err(|error| format!("`__metadata__`: {error}"))?;
             continue;
         }
-        let field = |key: &str| {
-            value
-                .get(key)
-                .ok_or_else(|| format!("tensor `{name}`: no `{key}`"))
-        };
+        let field = |key: &str| value.get(key).ok_or_else(|| format!("tensor `{name}`: no `{key}`"));
         let numbers = |key: &str| -> Result<Vec<u64>, String> {
             field(key)?
                 .as_array()
@@ -571,36 +473,19 @@ fn parse_header(header: &[u8]) -> Result<Header, String> {
         };
         let dtype = field("dtype")?;
         let dtype = dtype.as_str().and_then(Dtype::from_name);
-        let dtype =
-            dtype.ok_or_else(|| format!("tensor `{name}`: unknown dtype {}", value["dtype"]))?;
-        let shape = numbers("shape")?
-            .into_iter()
-            .map(|size| size as usize)
-            .collect();
+        let dtype = dtype.ok_or_else(|| format!("tensor `{name}`: unknown dtype {}", value["dtype"]))?;
+        let shape = numbers("shape")?.into_iter().map(|size| size as usize).collect();
         let [begin, end] = numbers("data_offsets")?[..] else {
             return Err(format!("tensor `{name}`: `data_offsets` is no pair"));
         };
-        entries.insert(
-            name,
-            Entry {
-                dtype,
-                shape,
-                begin,
-                end,
-            },
-        );
+        entries.insert(name, Entry { dtype, shape, begin, end });
     }
     Ok((metadata, entries))
 }
 
 fn out_of_range(path: &Path, name: &str, entry: &Entry, available: u64) -> SafetensorsError {
     let range = (entry.begin, entry.end);
-    SafetensorsError::OutOfRange {
-        path: path.into(),
-        tensor: name.into(),
-        range,
-        available,
-    }
+    SafetensorsError::OutOfRange { path: path.into(), tensor: name.into(), range, available }
 }
 
 /// Checks that the ranges, each already known to have the right length, cover the data exactly
@@ -614,15 +499,9 @@ fn check_coverage(
     let available = found - data_begin;
     let mut sorted: Vec<_> = entries.iter().collect();
     sorted.sort_by_key(|(_, entry)| (entry.begin, entry.end));
-    let tiles = sorted.iter().try_fold(0, |end, (_, entry)| {
-        (entry.begin == end).then_some(entry.end)
-    });
+    let tiles = sorted.iter().try_fold(0, |end, (_, entry)| (entry.begin == end).then_some(entry.end));
     if let Some(end) = tiles.filter(|&end| end > available) {
-        return Err(SafetensorsError::Truncated {
-            path: path.into(),
-            expected: data_begin.saturating_add(end),
-            found,
-        });
+        return Err(SafetensorsError::Truncated { path: path.into(), expected: data_begin.saturating_add(end), found });
     }
     if let Some((name, entry)) = sorted.iter().find(|(_, entry)| entry.end > available) {
         return Err(out_of_range(path, name, entry, available));
@@ -631,16 +510,10 @@ fn check_coverage(
     let mut last = "";
     for (name, entry) in sorted {
         if entry.begin < covered && entry.end > entry.begin {
-            return Err(SafetensorsError::Overlap {
-                path: path.into(),
-                tensors: (last.into(), name.clone()),
-            });
+            return Err(SafetensorsError::Overlap { path: path.into(), tensors: (last.into(), name.clone()) });
         }
         if entry.begin > covered {
-            return Err(SafetensorsError::Uncovered {
-                path: path.into(),
-                range: (covered, entry.begin),
-            });
+            return Err(SafetensorsError::Uncovered { path: path.into(), range: (covered, entry.begin) });
         }
         if entry.end > covered {
             covered = entry.end;
@@ -648,10 +521,7 @@ fn check_coverage(
         }
     }
     if covered < available {
-        return Err(SafetensorsError::Uncovered {
-            path: path.into(),
-            range: (covered, available),
-        });
+        return Err(SafetensorsError::Uncovered { path: path.into(), range: (covered, available) });
     }
     Ok(())
 }
@@ -696,12 +566,7 @@ impl SafetensorsBuilder {
         values: &(impl IntoBytes + Immutable + ?Sized),
     ) -> &mut Self {
         let bytes = values.as_bytes().to_vec().into();
-        let tensor = Tensor {
-            name: name.into(),
-            dtype,
-            shape: shape.into(),
-            bytes,
-        };
+        let tensor = Tensor { name: name.into(), dtype, shape: shape.into(), bytes };
         match self.tensors.iter_mut().find(|other| other.name == name) {
             Some(old) => *old = tensor,
             None => self.tensors.push(tensor),
@@ -731,10 +596,7 @@ impl SafetensorsBuilder {
             header.insert(tensor.name.clone(), entry);
         }
         let mut header = Value::Object(header).to_string();
-        header.extend(std::iter::repeat_n(
-            ' ',
-            header.len().next_multiple_of(8) - header.len(),
-        ));
+        header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
         let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
         bytes.extend_from_slice(header.as_bytes());
         for tensor in &self.tensors {

@@ -28,9 +28,7 @@ pub fn expert_counts(experts: usize, total: usize) -> BoxedStrategy<Vec<usize>> 
         all
     };
     let one_takes_all = (0..experts).prop_map(move |expert| spread(&[expert], &[total]));
-    let even = (0..experts)
-        .map(|expert| total / experts + usize::from(expert < total % experts))
-        .collect();
+    let even = (0..experts).map(|expert| total / experts + usize::from(expert < total % experts)).collect();
     let random = subsequence((0..experts).collect::<Vec<_>>(), 1..=experts)
         .prop_flat_map(move |chosen| {
             let cuts = vec(0..=total, chosen.len() - 1);
@@ -48,23 +46,13 @@ pub fn expert_counts(experts: usize, total: usize) -> BoxedStrategy<Vec<usize>> 
 /// Sizes within `range`, half of them one of those next to a usual tile edge: 1, and 16, 32, 64,
 /// 128, 256 with both neighbours.
 pub fn tile_edge_size(range: RangeInclusive<usize>) -> BoxedStrategy<usize> {
-    let edges = [16, 32, 64, 128, 256]
-        .into_iter()
-        .flat_map(|tile| [tile - 1, tile, tile + 1]);
-    let edges: Vec<usize> = std::iter::once(1)
-        .chain(edges)
-        .filter(|size| range.contains(size))
-        .collect();
-    if edges.is_empty() {
-        range.boxed()
-    } else {
-        prop_oneof![range, select(edges)].boxed()
-    }
+    let edges = [16, 32, 64, 128, 256].into_iter().flat_map(|tile| [tile - 1, tile, tile + 1]);
+    let edges: Vec<usize> = std::iter::once(1).chain(edges).filter(|size| range.contains(size)).collect();
+    if edges.is_empty() { range.boxed() } else { prop_oneof![range, select(edges)].boxed() }
 }
 
 fn signed(magnitude_bits: impl Strategy<Value = u32>) -> impl Strategy<Value = f32> {
-    (magnitude_bits, any::<bool>())
-        .prop_map(|(bits, negative)| f32::from_bits(bits | u32::from(negative) << 31))
+    (magnitude_bits, any::<bool>()).prop_map(|(bits, negative)| f32::from_bits(bits | u32::from(negative) << 31))
 }
 
 /// F32 values: mostly of ordinary size, and zeros, subnormals, the largest binades, infinities,
@@ -87,10 +75,7 @@ pub fn any_f32() -> impl Strategy<Value = f32> {
 /// # Panics
 /// If `max` is not positive and finite.
 pub fn finite_f32(max: f32) -> impl Strategy<Value = f32> {
-    assert!(
-        max > 0.0 && max.is_finite(),
-        "the largest magnitude must be positive and finite, is {max}"
-    );
+    assert!(max > 0.0 && max.is_finite(), "the largest magnitude must be positive and finite, is {max}");
     let top = max.to_bits();
     prop_oneof![
         8 => (-1.0f32..=1.0).prop_map(move |unit| unit * max),

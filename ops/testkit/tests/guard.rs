@@ -5,10 +5,7 @@ use op_testkit::guard::{GuardError, Guarded, Place, Sentinel};
 
 /// Writes where a faulty kernel would, at an offset from the first element.
 fn write_at<T: Sentinel>(out: &mut Guarded<T>, offset: isize, value: T) {
-    assert!(
-        offset.unsigned_abs() < 64,
-        "the offset stays within the guards of these small outputs"
-    );
+    assert!(offset.unsigned_abs() < 64, "the offset stays within the guards of these small outputs");
     // SAFETY: `as_mut_ptr` is valid for at least 256 elements on either side of the first one, and
     // no reference into the buffer is alive.
     unsafe { out.as_mut_ptr().offset(offset).write(value) };
@@ -42,14 +39,7 @@ fn writes_before_and_after_are_reported_with_their_distance() {
     write_at(&mut out, 6, 2.5);
     write_at(&mut out, 8, 2.5);
     let error = out.check().unwrap_err();
-    assert_eq!(
-        error,
-        GuardError {
-            count: 2,
-            place: Place::After(1),
-            found: "2.5".into()
-        }
-    );
+    assert_eq!(error, GuardError { count: 2, place: Place::After(1), found: "2.5".into() });
     assert_eq!(
         error.to_string(),
         "2 elements written outside the output, first 1 past the end of the last row, now 2.5"
@@ -57,11 +47,7 @@ fn writes_before_and_after_are_reported_with_their_distance() {
 
     write_at(&mut out, -4, f32::NAN);
     let error = out.check().unwrap_err();
-    assert_eq!(
-        (error.count, error.place),
-        (3, Place::Before(4)),
-        "another NaN is not the sentinel"
-    );
+    assert_eq!((error.count, error.place), (3, Place::Before(4)), "another NaN is not the sentinel");
 }
 
 #[test]
@@ -71,20 +57,10 @@ fn writes_into_a_gap_are_reported_with_their_row() {
     for row in 0..3 {
         out.as_mut_slice()[row * 6..row * 6 + 4].fill(row as u8);
     }
-    assert_eq!(
-        (out.check(), out.to_vec()),
-        (Ok(()), vec![0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2])
-    );
+    assert_eq!((out.check(), out.to_vec()), (Ok(()), vec![0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]));
     out.as_mut_slice()[6 + 5] = 9;
     let error = out.check().unwrap_err();
-    assert_eq!(
-        error,
-        GuardError {
-            count: 1,
-            place: Place::Gap { row: 1, past: 2 },
-            found: "9".into()
-        }
-    );
+    assert_eq!(error, GuardError { count: 1, place: Place::Gap { row: 1, past: 2 }, found: "9".into() });
 }
 
 #[test]

@@ -15,9 +15,7 @@ use std::process::{Command, Output};
 
 /// A folder of its own for one test.
 fn scratch(name: &str) -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
-        .join("op-testkit")
-        .join(name);
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("op-testkit").join(name);
     match std::fs::remove_dir_all(&folder) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             panic!("{}: {error}", folder.display())
@@ -32,15 +30,9 @@ fn scratch(name: &str) -> PathBuf {
 /// other tests run.
 fn rerun_with(test: &str, variable: &str, value: &str) -> Output {
     let this = std::env::current_exe().expect("the test binary has a path");
-    let output = Command::new(this)
-        .args(["--exact", test, "--nocapture"])
-        .env(variable, value)
-        .output();
+    let output = Command::new(this).args(["--exact", test, "--nocapture"]).env(variable, value).output();
     let output = output.expect("the test binary can be run");
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        text.contains("running 1 test"),
-        "`{test}` is no test of this binary: {text}"
-    );
+    assert!(text.contains("running 1 test"), "`{test}` is no test of this binary: {text}");
     output
 }

@@ -26,12 +26,7 @@ fn what_was_written_is_read_back() {
     builder
         .metadata("format", "pt")
         .add("f32", Dtype::F32, &[2, 1], &[1.5f32, f32::NEG_INFINITY][..])
-        .add(
-            "bf16",
-            Dtype::BF16,
-            &[3],
-            &[bf16::ONE, bf16::MIN, bf16::from_bits(1)][..],
-        )
+        .add("bf16", Dtype::BF16, &[3], &[bf16::ONE, bf16::MIN, bf16::from_bits(1)][..])
         .add("f16", Dtype::F16, &[1], &[f16::MAX][..])
         .add("i32", Dtype::I32, &[2], &[-7, i32::MAX][..])
         .add("i64", Dtype::I64, &[1], &[i64::MIN][..])
@@ -46,31 +41,13 @@ fn what_was_written_is_read_back() {
     builder.write(&path).unwrap();
     let file = Safetensors::open(&path).unwrap();
 
-    assert_eq!(
-        (file.path(), &file.metadata()["format"][..]),
-        (path.as_path(), "pt")
-    );
+    assert_eq!((file.path(), &file.metadata()["format"][..]), (path.as_path(), "pt"));
     let names: Vec<&str> = file.names().collect();
-    assert_eq!(
-        names,
-        [
-            "bf16", "bool", "e4m3", "e5m2", "e8m0", "empty", "f16", "f32", "f64", "i32", "i64",
-            "u8"
-        ]
-    );
+    assert_eq!(names, ["bf16", "bool", "e4m3", "e5m2", "e8m0", "empty", "f16", "f32", "f64", "i32", "i64", "u8"]);
     let get = |name: &str| file.tensor(name).unwrap();
-    assert_eq!(
-        (get("f32").shape(), get("f32").f32().unwrap()),
-        (&[2, 1][..], vec![1.5, f32::NEG_INFINITY])
-    );
-    assert_eq!(
-        get("bf16").bf16().unwrap(),
-        [bf16::ONE, bf16::MIN, bf16::from_bits(1)]
-    );
-    assert_eq!(
-        get("bf16").f32().unwrap(),
-        [1.0, bf16::MIN.to_f32(), 2f32.powi(-133)]
-    );
+    assert_eq!((get("f32").shape(), get("f32").f32().unwrap()), (&[2, 1][..], vec![1.5, f32::NEG_INFINITY]));
+    assert_eq!(get("bf16").bf16().unwrap(), [bf16::ONE, bf16::MIN, bf16::from_bits(1)]);
+    assert_eq!(get("bf16").f32().unwrap(), [1.0, bf16::MIN.to_f32(), 2f32.powi(-133)]);
     assert_eq!(get("f16").f32().unwrap(), [65504.0]);
     assert_eq!(get("i32").i32().unwrap(), [-7, i32::MAX]);
     assert_eq!(get("i64").i64().unwrap(), [i64::MIN]);
@@ -79,27 +56,16 @@ fn what_was_written_is_read_back() {
     assert_eq!(get("e8m0").u8().unwrap(), [127]);
     assert_eq!(get("u8").u8().unwrap(), [1, 2, 255]);
     assert_eq!(get("bool").u8().unwrap(), [1, 0]);
-    assert_eq!(
-        (get("f64").shape(), get("f64").bytes()),
-        (&[][..], &1.0f64.to_le_bytes()[..])
-    );
-    assert_eq!(
-        (get("empty").shape(), get("empty").f32().unwrap()),
-        (&[0, 4][..], vec![])
-    );
+    assert_eq!((get("f64").shape(), get("f64").bytes()), (&[][..], &1.0f64.to_le_bytes()[..]));
+    assert_eq!((get("empty").shape(), get("empty").f32().unwrap()), (&[0, 4][..], vec![]));
 }
 
 #[test]
 fn a_file_can_be_altered() {
     let mut builder = SafetensorsBuilder::new();
-    builder
-        .metadata("k", "v")
-        .add("b", Dtype::U8, &[1], &[1u8][..])
-        .add("a", Dtype::U8, &[1], &[2u8][..]);
+    builder.metadata("k", "v").add("b", Dtype::U8, &[1], &[1u8][..]).add("a", Dtype::U8, &[1], &[2u8][..]);
     let original = builder.to_bytes();
-    let mut copy = Safetensors::parse("f", original.clone())
-        .unwrap()
-        .to_builder();
+    let mut copy = Safetensors::parse("f", original.clone()).unwrap().to_builder();
     assert_eq!(copy.to_bytes(), original);
 
     copy.add("b", Dtype::I32, &[1], &[9i32][..]);
@@ -113,21 +79,13 @@ fn a_file_can_be_altered() {
 #[test]
 fn an_accessor_of_another_type_is_refused() {
     let mut builder = SafetensorsBuilder::new();
-    builder
-        .add("x", Dtype::I32, &[1], &[1i32][..])
-        .add("y", Dtype::F32, &[1], &[1f32][..]);
+    builder.add("x", Dtype::I32, &[1], &[1i32][..]).add("y", Dtype::F32, &[1], &[1f32][..]);
     let file = Safetensors::parse("f", builder.to_bytes()).unwrap();
     let (x, y) = (file.tensor("x").unwrap(), file.tensor("y").unwrap());
     for (result, message) in [
-        (
-            x.f32().map(drop),
-            "tensor `x`: expected F32, BF16 or F16, found I32",
-        ),
+        (x.f32().map(drop), "tensor `x`: expected F32, BF16 or F16, found I32"),
         (x.bf16().map(drop), "tensor `x`: expected BF16, found I32"),
-        (
-            x.u8().map(drop),
-            "tensor `x`: expected U8, BOOL, F8_E4M3, F8_E5M2 or F8_E8M0, found I32",
-        ),
+        (x.u8().map(drop), "tensor `x`: expected U8, BOOL, F8_E4M3, F8_E5M2 or F8_E8M0, found I32"),
         (x.i64().map(drop), "tensor `x`: expected I64, found I32"),
         (y.i32().map(drop), "tensor `y`: expected I32, found F32"),
     ] {
@@ -142,31 +100,20 @@ fn an_accessor_of_another_type_is_refused() {
 fn an_absent_file_and_a_folder_are_told_apart() {
     let folder = crate::scratch("absent");
     let path = folder.join("absent.safetensors");
-    assert!(
-        matches!(Safetensors::open(&path), Err(SafetensorsError::Missing { path: p }) if p == path)
-    );
-    assert!(
-        matches!(Safetensors::open(&folder), Err(SafetensorsError::Io { path: p, .. }) if p == folder)
-    );
+    assert!(matches!(Safetensors::open(&path), Err(SafetensorsError::Missing { path: p }) if p == path));
+    assert!(matches!(Safetensors::open(&folder), Err(SafetensorsError::Io { path: p, .. }) if p == folder));
 }
 
 /// Every proper prefix of a valid file is recognised as such.
 #[test]
 fn a_file_cut_anywhere_is_truncated() {
     let mut builder = SafetensorsBuilder::new();
-    builder.add("a", Dtype::F32, &[2], &[1f32, 2.0][..]).add(
-        "b",
-        Dtype::BF16,
-        &[1],
-        &[bf16::ONE][..],
-    );
+    builder.add("a", Dtype::F32, &[2], &[1f32, 2.0][..]).add("b", Dtype::BF16, &[1], &[bf16::ONE][..]);
     let whole = builder.to_bytes();
     Safetensors::parse("f", whole.clone()).unwrap();
     for length in 0..whole.len() {
         match parse_error(whole[..length].to_vec()) {
-            SafetensorsError::Truncated {
-                found, expected, ..
-            } => {
+            SafetensorsError::Truncated { found, expected, .. } => {
                 assert_eq!(found, length as u64);
                 assert!(expected > found && expected <= whole.len() as u64);
             }
@@ -175,46 +122,23 @@ fn a_file_cut_anywhere_is_truncated() {
     }
     let error = parse_error(whole[..whole.len() - 1].to_vec());
     let (expected, found) = (whole.len(), whole.len() - 1);
-    assert_eq!(
-        error.to_string(),
-        format!("f: truncated: expected {expected} bytes, found {found}, short by 1")
-    );
+    assert_eq!(error.to_string(), format!("f: truncated: expected {expected} bytes, found {found}, short by 1"));
 }
 
 #[test]
 fn a_bad_header_is_explained() {
     let long = u64::MAX.to_le_bytes().to_vec();
-    let with = |dtype: &str, shape: &str, offsets: &str| {
-        file(&format!("{{{}}}", entry("t", dtype, shape, offsets)), 4)
-    };
+    let with = |dtype: &str, shape: &str, offsets: &str| file(&format!("{{{}}}", entry("t", dtype, shape, offsets)), 4);
     for (bytes, reason) in [
-        (
-            long,
-            "length 18446744073709551615 exceeds the limit of 100000000 bytes",
-        ),
+        (long, "length 18446744073709551615 exceeds the limit of 100000000 bytes"),
         (file("[]", 0), "invalid type: sequence, expected a map"),
         (file("{", 0), "EOF while parsing an object"),
-        (
-            file(r#"{"__metadata__": {"k": 1}}"#, 0),
-            "`__metadata__`: invalid type: integer `1`",
-        ),
+        (file(r#"{"__metadata__": {"k": 1}}"#, 0), "`__metadata__`: invalid type: integer `1`"),
         (file(r#"{"t": 1}"#, 0), "tensor `t`: no `dtype`"),
-        (
-            with("F7", "[1]", "[0, 4]"),
-            "tensor `t`: unknown dtype \"F7\"",
-        ),
-        (
-            with("F32", "[-1]", "[0, 4]"),
-            "tensor `t`: `shape` is no list of sizes",
-        ),
-        (
-            with("F32", "[1]", "[0, 4, 8]"),
-            "tensor `t`: `data_offsets` is no pair",
-        ),
-        (
-            with("F32", "[4294967296, 4294967296]", "[0, 4]"),
-            "tensor `t`: its size exceeds 64 bits",
-        ),
+        (with("F7", "[1]", "[0, 4]"), "tensor `t`: unknown dtype \"F7\""),
+        (with("F32", "[-1]", "[0, 4]"), "tensor `t`: `shape` is no list of sizes"),
+        (with("F32", "[1]", "[0, 4, 8]"), "tensor `t`: `data_offsets` is no pair"),
+        (with("F32", "[4294967296, 4294967296]", "[0, 4]"), "tensor `t`: its size exceeds 64 bits"),
     ] {
         match parse_error(bytes) {
             SafetensorsError::Header { reason: found, .. } => {
@@ -227,16 +151,9 @@ fn a_bad_header_is_explained() {
 
 #[test]
 fn ranges_must_cover_the_data_exactly_once() {
-    let parse = |entries: &[String], data| {
-        parse_error(file(&format!("{{{}}}", entries.join(",")), data)).to_string()
-    };
+    let parse = |entries: &[String], data| parse_error(file(&format!("{{{}}}", entries.join(",")), data)).to_string();
     let u8s = |name, length: u64, begin: u64| {
-        entry(
-            name,
-            "U8",
-            &format!("[{length}]"),
-            &format!("[{begin}, {}]", begin + length),
-        )
+        entry(name, "U8", &format!("[{length}]"), &format!("[{begin}, {}]", begin + length))
     };
     for (entries, data, message) in [
         (
@@ -244,41 +161,13 @@ fn ranges_must_cover_the_data_exactly_once() {
             4,
             "f: tensor `t`: shape and dtype need 8 bytes, the offsets give 4",
         ),
-        (
-            vec![entry("t", "U8", "[2]", "[2, 0]")],
-            2,
-            "f: tensor `t`: offsets 2..0 outside the 2 bytes of data",
-        ),
-        (
-            vec![u8s("a", 2, 0), u8s("b", 2, 9)],
-            4,
-            "f: tensor `b`: offsets 9..11 outside the 4 bytes of data",
-        ),
-        (
-            vec![u8s("a", 3, 0), u8s("b", 2, 2)],
-            4,
-            "f: tensors `a` and `b` overlap",
-        ),
-        (
-            vec![u8s("a", 4, 0), u8s("b", 4, 0)],
-            4,
-            "f: tensors `a` and `b` overlap",
-        ),
-        (
-            vec![u8s("a", 1, 0), u8s("b", 1, 2)],
-            3,
-            "f: bytes 1..2 of the data belong to no tensor",
-        ),
-        (
-            vec![u8s("a", 2, 1)],
-            3,
-            "f: bytes 0..1 of the data belong to no tensor",
-        ),
-        (
-            vec![u8s("a", 2, 0)],
-            5,
-            "f: bytes 2..5 of the data belong to no tensor",
-        ),
+        (vec![entry("t", "U8", "[2]", "[2, 0]")], 2, "f: tensor `t`: offsets 2..0 outside the 2 bytes of data"),
+        (vec![u8s("a", 2, 0), u8s("b", 2, 9)], 4, "f: tensor `b`: offsets 9..11 outside the 4 bytes of data"),
+        (vec![u8s("a", 3, 0), u8s("b", 2, 2)], 4, "f: tensors `a` and `b` overlap"),
+        (vec![u8s("a", 4, 0), u8s("b", 4, 0)], 4, "f: tensors `a` and `b` overlap"),
+        (vec![u8s("a", 1, 0), u8s("b", 1, 2)], 3, "f: bytes 1..2 of the data belong to no tensor"),
+        (vec![u8s("a", 2, 1)], 3, "f: bytes 0..1 of the data belong to no tensor"),
+        (vec![u8s("a", 2, 0)], 5, "f: bytes 2..5 of the data belong to no tensor"),
         (vec![], 1, "f: bytes 0..1 of the data belong to no tensor"),
     ] {
         assert_eq!(parse(&entries, data), message);
@@ -302,9 +191,6 @@ fn dtypes_have_their_names_and_sizes() {
         (Dtype::I64, "I64", 8),
         (Dtype::F64, "F64", 8),
     ] {
-        assert_eq!(
-            (dtype.name(), dtype.size(), dtype.to_string()),
-            (name, size, name.into())
-        );
+        assert_eq!((dtype.name(), dtype.size(), dtype.to_string()), (name, size, name.into()));
     }
 }

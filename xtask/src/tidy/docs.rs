@@ -19,53 +19,22 @@ pub(crate) fn check(workspace: &Workspace, tree: &Tree) -> Vec<Finding> {
     for member in &workspace.members {
         let root = member.file("src/lib.rs");
         let is_library = matches!(member.role, Some(Role::Tiles | Role::Op));
-        if is_library
-            && !tree
-                .text(&root)
-                .unwrap_or_default()
-                .lines()
-                .any(|line| line == README_IS_CRATE_DOC)
-        {
-            findings.push(Finding::new(
-                root,
-                1,
-                format!("the crate doc is the README: `{README_IS_CRATE_DOC}`"),
-            ));
+        if is_library && !tree.text(&root).unwrap_or_default().lines().any(|line| line == README_IS_CRATE_DOC) {
+            findings.push(Finding::new(root, 1, format!("the crate doc is the README: `{README_IS_CRATE_DOC}`")));
         }
         for map in MAPS {
-            if !tree
-                .text(map)
-                .unwrap_or_default()
-                .contains(&format!("`{}`", member.name))
-            {
-                findings.push(Finding::new(
-                    map,
-                    1,
-                    format!("does not name the crate `{}`", member.name),
-                ));
+            if !tree.text(map).unwrap_or_default().contains(&format!("`{}`", member.name)) {
+                findings.push(Finding::new(map, 1, format!("does not name the crate `{}`", member.name)));
             }
         }
     }
     for command in FIRST_COMMANDS {
         if !tree.text("README.md").unwrap_or_default().contains(command) {
-            findings.push(Finding::new(
-                "README.md",
-                1,
-                format!("does not show `{command}`"),
-            ));
+            findings.push(Finding::new("README.md", 1, format!("does not show `{command}`")));
         }
     }
-    if !tree
-        .text("CHANGELOG.md")
-        .unwrap_or_default()
-        .lines()
-        .any(|line| line == "## [Unreleased]")
-    {
-        findings.push(Finding::new(
-            "CHANGELOG.md",
-            1,
-            "has no section `## [Unreleased]`",
-        ));
+    if !tree.text("CHANGELOG.md").unwrap_or_default().lines().any(|line| line == "## [Unreleased]") {
+        findings.push(Finding::new("CHANGELOG.md", 1, "has no section `## [Unreleased]`"));
     }
     let levels = level_names(tree.text(LEVEL_NAMES).unwrap_or_default());
     if levels != LEVELS {
@@ -73,15 +42,10 @@ pub(crate) fn check(workspace: &Workspace, tree: &Tree) -> Vec<Finding> {
         findings.push(Finding::new(LEVEL_NAMES, 1, message));
     }
     for (path, text) in tree.texts().filter(|(path, _)| path.ends_with(".md")) {
-        for (line, target) in numbered(text)
-            .flat_map(|(number, line)| links(line).map(move |target| (number, target)))
+        for (line, target) in numbered(text).flat_map(|(number, line)| links(line).map(move |target| (number, target)))
         {
             if !tree.contains(&resolve(path, target)) {
-                findings.push(Finding::new(
-                    path,
-                    line,
-                    format!("link to `{target}`, which is not in the tree"),
-                ));
+                findings.push(Finding::new(path, line, format!("link to `{target}`, which is not in the tree")));
             }
         }
     }
@@ -90,11 +54,8 @@ pub(crate) fn check(workspace: &Workspace, tree: &Tree) -> Vec<Finding> {
 
 /// The names in match arms of the form `Isa::Variant => "name",`.
 fn level_names(source: &str) -> Vec<&str> {
-    let arms = source
-        .lines()
-        .filter(|line| line.trim_start().starts_with("Isa::"));
-    arms.filter_map(|arm| arm.split_once("=> \"")?.1.split('"').next())
-        .collect()
+    let arms = source.lines().filter(|line| line.trim_start().starts_with("Isa::"));
+    arms.filter_map(|arm| arm.split_once("=> \"")?.1.split('"').next()).collect()
 }
 
 /// Targets of the inline links of a line that mean a file of the tree, without their anchors.
@@ -150,16 +111,10 @@ match self {
             ("ARCHITECTURE.md", "`grouped-gemm`"),
             ("CHANGELOG.md", "## [Unreleased]\n"),
             ("ops/cpu/src/level.rs", LEVELS_IN_STEP),
-            (
-                "ops/grouped-gemm/src/lib.rs",
-                "// line\n#![doc = include_str!(\"../README.md\")]\n",
-            ),
+            ("ops/grouped-gemm/src/lib.rs", "// line\n#![doc = include_str!(\"../README.md\")]\n"),
         ]);
         tree.files.insert(path.to_owned(), Some(text.to_owned()));
-        check(&workspace, &tree)
-            .into_iter()
-            .map(|finding| finding.to_string())
-            .collect()
+        check(&workspace, &tree).into_iter().map(|finding| finding.to_string()).collect()
     }
 
     #[test]
@@ -171,19 +126,12 @@ match self {
     fn crate_doc_is_the_readme() {
         let found = findings("ops/grouped-gemm/src/lib.rs", "//! Grouped GEMM.\n");
         assert_eq!(found.len(), 1);
-        assert!(
-            found[0].starts_with("ops/grouped-gemm/src/lib.rs:1: the crate doc is the README"),
-            "{}",
-            found[0]
-        );
+        assert!(found[0].starts_with("ops/grouped-gemm/src/lib.rs:1: the crate doc is the README"), "{}", found[0]);
     }
 
     #[test]
     fn maps_name_every_crate() {
-        assert_eq!(
-            findings("ARCHITECTURE.md", "# Map"),
-            ["ARCHITECTURE.md:1: does not name the crate `grouped-gemm`"]
-        );
+        assert_eq!(findings("ARCHITECTURE.md", "# Map"), ["ARCHITECTURE.md:1: does not name the crate `grouped-gemm`"]);
     }
 
     #[test]
@@ -194,33 +142,20 @@ match self {
 
     #[test]
     fn changelog_has_an_open_section() {
-        assert_eq!(
-            findings("CHANGELOG.md", "## [0.1.0]\n"),
-            ["CHANGELOG.md:1: has no section `## [Unreleased]`"]
-        );
+        assert_eq!(findings("CHANGELOG.md", "## [0.1.0]\n"), ["CHANGELOG.md:1: has no section `## [Unreleased]`"]);
     }
 
     #[test]
     fn levels_of_the_tiles_and_of_the_command_line() {
-        let found = findings(
-            "ops/cpu/src/level.rs",
-            &LEVELS_IN_STEP.replace("avx512bf16", "avx10"),
-        );
+        let found = findings("ops/cpu/src/level.rs", &LEVELS_IN_STEP.replace("avx512bf16", "avx10"));
         assert_eq!(found.len(), 1);
-        assert!(
-            found[0].starts_with("ops/cpu/src/level.rs:1: levels") && found[0].contains("avx10"),
-            "{}",
-            found[0]
-        );
+        assert!(found[0].starts_with("ops/cpu/src/level.rs:1: levels") && found[0].contains("avx10"), "{}", found[0]);
     }
 
     #[test]
     fn dead_links() {
         let text = "[a](../README.md#x), [b](#here), [c](https://spdx.org/x), [d](crate::Tile)\n[e](src/main.rs)";
         let found = findings("ops/README.md", text);
-        assert_eq!(
-            found,
-            ["ops/README.md:2: link to `src/main.rs`, which is not in the tree"]
-        );
+        assert_eq!(found, ["ops/README.md:2: link to `src/main.rs`, which is not in the tree"]);
     }
 }

@@ -10,16 +10,8 @@ use super::{Finding, Tree, numbered};
 const MACHINE_FOLDERS: [&str; 5] = ["/home/", "/root/", "/tmp/", "/work/", "/Users/"];
 
 /// Package registries and mirrors: which one is used is a matter of the machine.
-const REGISTRIES: [&str; 8] = [
-    "crates.io",
-    "rsproxy",
-    "pypi.org",
-    "pythonhosted.org",
-    "npmjs.",
-    "goproxy",
-    "//mirror.",
-    "//mirrors.",
-];
+const REGISTRIES: [&str; 8] =
+    ["crates.io", "rsproxy", "pypi.org", "pythonhosted.org", "npmjs.", "goproxy", "//mirror.", "//mirrors."];
 
 /// How every lock file names its registry, whatever mirror serves it.
 const LOCK_FILE_REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
@@ -61,11 +53,7 @@ pub(crate) fn check(tree: &Tree, names: &[String]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.texts() {
         for (number, line) in numbered(text) {
-            findings.extend(
-                leaks_of(line, names)
-                    .into_iter()
-                    .map(|message| Finding::new(path, number, message)),
-            );
+            findings.extend(leaks_of(line, names).into_iter().map(|message| Finding::new(path, number, message)));
         }
     }
     findings
@@ -79,17 +67,9 @@ pub(crate) fn names_of_this_machine(root: &Path) -> Vec<String> {
     let root = root.to_string_lossy();
     let is_deep = |path: &str| path.split('/').filter(|part| !part.is_empty()).count() >= 2;
     let mut names = Vec::new();
-    names.extend(
-        [home.as_str(), root.as_ref()]
-            .into_iter()
-            .filter(|path| is_deep(path))
-            .map(str::to_owned),
-    );
+    names.extend([home.as_str(), root.as_ref()].into_iter().filter(|path| is_deep(path)).map(str::to_owned));
     // A host called `laptop` says nothing and would forbid the word; `build-17` is a machine.
-    names.extend(
-        (host.len() > 4 && host.contains(|c: char| c == '-' || c.is_ascii_digit()))
-            .then(|| host.to_owned()),
-    );
+    names.extend((host.len() > 4 && host.contains(|c: char| c == '-' || c.is_ascii_digit())).then(|| host.to_owned()));
     names
 }
 
@@ -113,17 +93,12 @@ fn leaks_of(line: &str, names: &[String]) -> Vec<String> {
     }
     for host in lower.split("://").skip(1).map(host_of) {
         if !host.is_empty() && !HOSTS.contains(&host) {
-            messages.push(format!(
-                "host `{host}` is not among those that the tree may name"
-            ));
+            messages.push(format!("host `{host}` is not among those that the tree may name"));
         }
     }
     for word in PROCESS_WORDS {
         if lower.contains(word) {
-            messages.push(format!(
-                "about the making of the tree: `{}`",
-                word.trim_end()
-            ));
+            messages.push(format!("about the making of the tree: `{}`", word.trim_end()));
         }
     }
     if names_an_issue(&lower) {
@@ -142,18 +117,14 @@ fn starts_a_path(line: &str, folder: &str) -> bool {
 
 /// The leading part of an address that is its host's name. Empty if it is a placeholder.
 fn host_of(address: &str) -> &str {
-    let end = address
-        .find(|c: char| !(c.is_ascii_alphanumeric() || ".-".contains(c)))
-        .unwrap_or(address.len());
+    let end = address.find(|c: char| !(c.is_ascii_alphanumeric() || ".-".contains(c))).unwrap_or(address.len());
     address[..end].trim_end_matches('.')
 }
 
 fn names_an_issue(lower: &str) -> bool {
-    lower.match_indices("issue ").any(|(at, word)| {
-        lower[at + word.len()..]
-            .trim_start_matches('#')
-            .starts_with(|c: char| c.is_ascii_digit())
-    })
+    lower
+        .match_indices("issue ")
+        .any(|(at, word)| lower[at + word.len()..].trim_start_matches('#').starts_with(|c: char| c.is_ascii_digit()))
 }
 
 #[cfg(test)]
@@ -172,34 +143,15 @@ mod tests {
             ("file:///root/x", "path of a machine: `/root/`"),
             ("cd /work/tree", "path of a machine: `/work/`"),
             ("measured on build-17", "name of this machine: `build-17`"),
-            (
-                "index = \"sparse+https://rsproxy.cn/\"",
-                "package registry: `rsproxy`",
-            ),
+            ("index = \"sparse+https://rsproxy.cn/\"", "package registry: `rsproxy`"),
             ("as on Crates.io", "package registry: `crates.io`"),
-            (
-                "see http://wiki.corp:8080/x",
-                "host `wiki.corp` is not among those that the tree may name",
-            ),
-            (
-                "// as the brief says",
-                "about the making of the tree: `the brief`",
-            ),
-            (
-                "// design.md, section 3",
-                "about the making of the tree: `design.md`",
-            ),
-            (
-                "// mended in issue #12",
-                "issue number: give the reason itself",
-            ),
+            ("see http://wiki.corp:8080/x", "host `wiki.corp` is not among those that the tree may name"),
+            ("// as the brief says", "about the making of the tree: `the brief`"),
+            ("// design.md, section 3", "about the making of the tree: `design.md`"),
+            ("// mended in issue #12", "issue number: give the reason itself"),
             ("// see issue 2", "issue number: give the reason itself"),
         ] {
-            assert!(
-                messages(line).contains(&expected.to_owned()),
-                "{line:?} gave {:?}",
-                messages(line)
-            );
+            assert!(messages(line).contains(&expected.to_owned()), "{line:?} gave {:?}", messages(line));
         }
     }
 
@@ -219,9 +171,6 @@ mod tests {
     #[test]
     fn findings_carry_path_and_line() {
         let tree = Tree::of(&[("a.md", "fine\n/tmp/x\n")]);
-        assert_eq!(
-            check(&tree, &[]),
-            [Finding::new("a.md", 2, "path of a machine: `/tmp/`")]
-        );
+        assert_eq!(check(&tree, &[]), [Finding::new("a.md", 2, "path of a machine: `/tmp/`")]);
     }
 }

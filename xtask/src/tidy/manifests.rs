@@ -12,11 +12,7 @@ const MAX_KEYWORDS: usize = 5;
 const MIN_DESCRIPTION: usize = 20;
 
 pub(crate) fn check(workspace: &Workspace, tree: &Tree) -> Vec<Finding> {
-    workspace
-        .members
-        .iter()
-        .flat_map(|member| check_member(member, workspace, tree))
-        .collect()
+    workspace.members.iter().flat_map(|member| check_member(member, workspace, tree)).collect()
 }
 
 fn check_member(member: &Member, workspace: &Workspace, tree: &Tree) -> Vec<Finding> {
@@ -25,9 +21,7 @@ fn check_member(member: &Member, workspace: &Workspace, tree: &Tree) -> Vec<Find
     let mut findings = Vec::new();
     let mut require = |holds: bool, key: &str, message: &str| {
         if !holds {
-            let line = numbered(text)
-                .find(|(_, line)| line.starts_with(key))
-                .map_or(1, |(number, _)| number);
+            let line = numbered(text).find(|(_, line)| line.starts_with(key)).map_or(1, |(number, _)| number);
             findings.push(Finding::new(manifest.as_str(), line, message));
         }
     };
@@ -35,38 +29,18 @@ fn check_member(member: &Member, workspace: &Workspace, tree: &Tree) -> Vec<Find
     require(
         member.published != for_tests_or_tasks,
         "publish",
-        if for_tests_or_tasks {
-            "needs `publish = false`"
-        } else {
-            "is to be published, but says `publish = false`"
-        },
+        if for_tests_or_tasks { "needs `publish = false`" } else { "is to be published, but says `publish = false`" },
     );
-    require(
-        member.license == LICENSE,
-        "license",
-        &format!("license must be `{LICENSE}`"),
-    );
-    require(
-        !member.rust_version.is_empty(),
-        "rust-version",
-        "needs `rust-version`",
-    );
+    require(member.license == LICENSE, "license", &format!("license must be `{LICENSE}`"));
+    require(!member.rust_version.is_empty(), "rust-version", "needs `rust-version`");
     require(
         member.description.len() >= MIN_DESCRIPTION,
         "description",
         "needs a description that says what the crate is for",
     );
-    require(
-        text.contains("[lints]\nworkspace = true"),
-        "[lints]",
-        "needs `[lints]` with `workspace = true`",
-    );
+    require(text.contains("[lints]\nworkspace = true"), "[lints]", "needs `[lints]` with `workspace = true`");
     if member.published {
-        require(
-            !member.repository.is_empty(),
-            "repository",
-            "needs `repository`",
-        );
+        require(!member.repository.is_empty(), "repository", "needs `repository`");
         require(
             !member.readme.is_empty() && tree.contains(&member.file(&member.readme)),
             "readme",
@@ -77,26 +51,14 @@ fn check_member(member: &Member, workspace: &Workspace, tree: &Tree) -> Vec<Find
             "keywords",
             &format!("needs one to {MAX_KEYWORDS} keywords"),
         );
-        require(
-            !member.categories.is_empty(),
-            "categories",
-            "needs `categories`",
-        );
+        require(!member.categories.is_empty(), "categories", "needs `categories`");
     }
-    for dependency in member
-        .dependencies
-        .iter()
-        .filter(|dependency| dependency.ours)
-    {
+    for dependency in member.dependencies.iter().filter(|dependency| dependency.ours) {
         let name = dependency.name.as_str();
         let versioned = dependency.requirement != "*";
         // Publishing drops development dependencies that have a path only, and refuses others that cannot be had.
         if workspace.member(name).is_some_and(|other| !other.published) {
-            require(
-                !versioned,
-                name,
-                &format!("dependency `{name}` is not published: give its path only"),
-            );
+            require(!versioned, name, &format!("dependency `{name}` is not published: give its path only"));
         } else {
             require(
                 versioned || dependency.dev,
@@ -161,63 +123,23 @@ mod tests {
 
     #[test]
     fn each_gap_is_one_finding() {
-        let path =
-            |name: &str, req: &str| json!([{"name": name, "kind": null, "req": req, "path": "/w"}]);
+        let path = |name: &str, req: &str| json!([{"name": name, "kind": null, "req": req, "path": "/w"}]);
         for (key, value, message) in [
-            (
-                "description",
-                json!("x"),
-                "needs a description that says what the crate is for",
-            ),
-            (
-                "license",
-                json!("MIT"),
-                "license must be `MIT OR Apache-2.0`",
-            ),
+            ("description", json!("x"), "needs a description that says what the crate is for"),
+            ("license", json!("MIT"), "license must be `MIT OR Apache-2.0`"),
             ("repository", Value::Null, "needs `repository`"),
-            (
-                "readme",
-                Value::Null,
-                "needs `readme` and the file it names",
-            ),
-            (
-                "readme",
-                json!("ABOUT.md"),
-                "needs `readme` and the file it names",
-            ),
+            ("readme", Value::Null, "needs `readme` and the file it names"),
+            ("readme", json!("ABOUT.md"), "needs `readme` and the file it names"),
             ("rust_version", Value::Null, "needs `rust-version`"),
-            (
-                "keywords",
-                json!(["a", "b", "c", "d", "e", "f"]),
-                "needs one to 5 keywords",
-            ),
+            ("keywords", json!(["a", "b", "c", "d", "e", "f"]), "needs one to 5 keywords"),
             ("keywords", json!([]), "needs one to 5 keywords"),
             ("categories", json!([]), "needs `categories`"),
-            (
-                "publish",
-                json!([]),
-                "is to be published, but says `publish = false`",
-            ),
-            (
-                "dependencies",
-                path("cpu", "*"),
-                "dependency `cpu` needs a version next to its path",
-            ),
-            (
-                "dependencies",
-                path("testkit", "^0.1"),
-                "dependency `testkit` is not published: give its path only",
-            ),
+            ("publish", json!([]), "is to be published, but says `publish = false`"),
+            ("dependencies", path("cpu", "*"), "dependency `cpu` needs a version next to its path"),
+            ("dependencies", path("testkit", "^0.1"), "dependency `testkit` is not published: give its path only"),
         ] {
             let found = findings(key, value, GOOD);
-            assert_eq!(
-                found
-                    .iter()
-                    .map(|finding| finding.message.as_str())
-                    .collect::<Vec<_>>(),
-                [message],
-                "{key}"
-            );
+            assert_eq!(found.iter().map(|finding| finding.message.as_str()).collect::<Vec<_>>(), [message], "{key}");
             assert_eq!(found[0].path, "ops/gemm/Cargo.toml");
         }
     }
@@ -243,17 +165,7 @@ mod tests {
         let workspace = Workspace::from_metadata(&json!({
             "workspace_root": "/w", "workspace_members": ["ops/testkit"], "packages": [testkit],
         }));
-        let tree = Tree::of(&[
-            ("ops/testkit/Cargo.toml", GOOD),
-            ("ops/testkit/README.md", ""),
-        ]);
-        assert_eq!(
-            check(&workspace, &tree),
-            [Finding::new(
-                "ops/testkit/Cargo.toml",
-                1,
-                "needs `publish = false`"
-            )]
-        );
+        let tree = Tree::of(&[("ops/testkit/Cargo.toml", GOOD), ("ops/testkit/README.md", "")]);
+        assert_eq!(check(&workspace, &tree), [Finding::new("ops/testkit/Cargo.toml", 1, "needs `publish = false`")]);
     }
 }

@@ -44,26 +44,14 @@ mod tests {
     #[test]
     fn licence_lines() {
         let tree = Tree::of(&[
-            (
-                "good.rs",
-                "// SPDX-License-Identifier: MIT OR Apache-2.0\n\n//! Doc.\n",
-            ),
-            (
-                "good.py",
-                "#!/usr/bin/env python3\n# SPDX-License-Identifier: MIT OR Apache-2.0\n",
-            ),
-            (
-                "late.cpp",
-                "\n\n// SPDX-License-Identifier: MIT OR Apache-2.0\n",
-            ),
+            ("good.rs", "// SPDX-License-Identifier: MIT OR Apache-2.0\n\n//! Doc.\n"),
+            ("good.py", "#!/usr/bin/env python3\n# SPDX-License-Identifier: MIT OR Apache-2.0\n"),
+            ("late.cpp", "\n\n// SPDX-License-Identifier: MIT OR Apache-2.0\n"),
             ("other.h", "// SPDX-License-Identifier: GPL-3.0\n"),
             ("program", "#!/bin/sh\n"),
             ("notes.md", "no source\n"),
         ]);
-        let paths: Vec<_> = headers(&tree)
-            .into_iter()
-            .map(|finding| finding.path)
-            .collect();
+        let paths: Vec<_> = headers(&tree).into_iter().map(|finding| finding.path).collect();
         assert_eq!(paths, ["late.cpp", "other.h", "program"]);
     }
 
@@ -71,16 +59,10 @@ mod tests {
     fn unfinished_work() {
         let tree = Tree::of(&[
             ("a.rs", "#[ignore = \"needs a card\"]\nfn fine() {}\n"),
-            (
-                "b.rs",
-                "#[ignore]\n// TODO later\n// FIXME\ntodo!()\nunimplemented!()\n",
-            ),
+            ("b.rs", "#[ignore]\n// TODO later\n// FIXME\ntodo!()\nunimplemented!()\n"),
             ("c.md", "TODO\n"),
         ]);
-        let found: Vec<_> = marks(&tree)
-            .into_iter()
-            .map(|finding| (finding.path, finding.line))
-            .collect();
+        let found: Vec<_> = marks(&tree).into_iter().map(|finding| (finding.path, finding.line)).collect();
         assert_eq!(found, [1, 2, 3, 4, 5].map(|line| ("b.rs".to_owned(), line)));
     }
 }

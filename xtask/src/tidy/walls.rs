@@ -23,57 +23,34 @@ const OF_APPLICATIONS: [&str; 13] = [
 ];
 
 pub(crate) fn check(workspace: &Workspace, graph: &Graph) -> Vec<Finding> {
-    workspace
-        .members
-        .iter()
-        .flat_map(|member| check_member(member, workspace, graph))
-        .collect()
+    workspace.members.iter().flat_map(|member| check_member(member, workspace, graph)).collect()
 }
 
 fn check_member(member: &Member, workspace: &Workspace, graph: &Graph) -> Vec<Finding> {
     let manifest = member.file("Cargo.toml");
     let finding = |message: String| Finding::new(manifest.as_str(), 1, message);
     let Some(role) = member.role else {
-        return vec![finding(format!(
-            "the map has no place for a crate in `{}`; see ARCHITECTURE.md",
-            member.folder
-        ))];
+        return vec![finding(format!("the map has no place for a crate in `{}`; see ARCHITECTURE.md", member.folder))];
     };
     let mut findings = Vec::new();
     let is_library = matches!(role, Role::Tiles | Role::Op);
     for dependency in &member.dependencies {
         // A crate that lists itself for its tests turns on features of its own.
         let is_other = dependency.ours && dependency.name != member.name;
-        let other = workspace
-            .member(&dependency.name)
-            .filter(|_| is_other)
-            .and_then(|other| other.role);
+        let other = workspace.member(&dependency.name).filter(|_| is_other).and_then(|other| other.role);
         if other.is_some_and(|other| !may_know(role, other, dependency.dev)) {
-            let table = if dependency.dev {
-                "dev-dependencies"
-            } else {
-                "dependencies"
-            };
-            findings.push(finding(format!(
-                "`{}` must not have `{}` in its {table}",
-                member.name, dependency.name
-            )));
+            let table = if dependency.dev { "dev-dependencies" } else { "dependencies" };
+            findings.push(finding(format!("`{}` must not have `{}` in its {table}", member.name, dependency.name)));
         }
         if is_library && !dependency.dev && OF_APPLICATIONS.contains(&dependency.name.as_str()) {
-            findings.push(finding(format!(
-                "`{}` is for applications, not for a library",
-                dependency.name
-            )));
+            findings.push(finding(format!("`{}` is for applications, not for a library", dependency.name)));
         }
     }
     if is_library {
         // Chains of two are the direct dependencies, which the manifest shows for every platform and feature.
         let chains = graph.chains(&member.id, |name| OF_APPLICATIONS.contains(&name));
         for chain in chains.iter().filter(|chain| chain.len() > 2) {
-            findings.push(finding(format!(
-                "compiles in what is for applications: {}",
-                chain.join(" -> ")
-            )));
+            findings.push(finding(format!("compiles in what is for applications: {}", chain.join(" -> "))));
         }
     }
     findings
@@ -96,11 +73,7 @@ mod tests {
     /// A workspace of all roles in which `grouped-gemm`, or another crate, has one more dependency.
     fn messages(folder: &str, dependency: Value, nodes: Value) -> Vec<String> {
         let package = |name: &str, place: &str| {
-            let dependencies = if place == folder {
-                json!([dependency])
-            } else {
-                json!([])
-            };
+            let dependencies = if place == folder { json!([dependency]) } else { json!([]) };
             json!({"id": name, "name": name, "manifest_path": format!("/w/{place}/Cargo.toml"), "dependencies": dependencies})
         };
         let metadata = json!({
@@ -114,13 +87,10 @@ mod tests {
             ],
             "resolve": {"nodes": nodes},
         });
-        check(
-            &Workspace::from_metadata(&metadata),
-            &Graph::from_metadata(&metadata),
-        )
-        .into_iter()
-        .map(|finding| finding.to_string())
-        .collect()
+        check(&Workspace::from_metadata(&metadata), &Graph::from_metadata(&metadata))
+            .into_iter()
+            .map(|finding| finding.to_string())
+            .collect()
     }
 
     fn ours(name: &str, kind: &str) -> Value {
@@ -136,10 +106,7 @@ mod tests {
             ("ops/cpu", ours("cpu-tiles", "dev")),
             ("model-minimax", ours("grouped-gemm", "")),
             ("model-minimax", json!({"name": "serde_json", "kind": null})),
-            (
-                "ops/grouped-gemm",
-                json!({"name": "serde_json", "kind": "dev"}),
-            ),
+            ("ops/grouped-gemm", json!({"name": "serde_json", "kind": "dev"})),
             ("xtask", json!({"name": "serde_json", "kind": null})),
         ] {
             assert_eq!(messages(folder, dependency, json!([])), [""; 0], "{folder}");
@@ -151,28 +118,17 @@ mod tests {
         for (folder, who, whom, kind) in [
             ("ops/grouped-gemm", "grouped-gemm", "msa-indexer", "normal"),
             ("ops/grouped-gemm", "grouped-gemm", "msa-indexer", "dev"),
-            (
-                "ops/grouped-gemm",
-                "grouped-gemm",
-                "model-minimax",
-                "normal",
-            ),
+            ("ops/grouped-gemm", "grouped-gemm", "model-minimax", "normal"),
             ("ops/grouped-gemm", "grouped-gemm", "op-testkit", "normal"),
             ("ops/cpu", "cpu-tiles", "grouped-gemm", "dev"),
             ("ops/testkit", "op-testkit", "cpu-tiles", "normal"),
             ("model-minimax", "model-minimax", "op-testkit", "normal"),
             ("xtask", "xtask", "model-minimax", "normal"),
         ] {
-            let table = if kind == "dev" {
-                "dev-dependencies"
-            } else {
-                "dependencies"
-            };
+            let table = if kind == "dev" { "dev-dependencies" } else { "dependencies" };
             assert_eq!(
                 messages(folder, ours(whom, kind), json!([])),
-                [format!(
-                    "{folder}/Cargo.toml:1: `{who}` must not have `{whom}` in its {table}"
-                )]
+                [format!("{folder}/Cargo.toml:1: `{who}` must not have `{whom}` in its {table}")]
             );
         }
     }
@@ -190,9 +146,7 @@ mod tests {
         ]);
         assert_eq!(
             messages("ops/cpu", json!({"name": "rayon", "kind": null}), nodes),
-            [
-                "ops/cpu/Cargo.toml:1: compiles in what is for applications: cpu-tiles -> rayon -> serde_json"
-            ]
+            ["ops/cpu/Cargo.toml:1: compiles in what is for applications: cpu-tiles -> rayon -> serde_json"]
         );
     }
 
@@ -204,10 +158,6 @@ mod tests {
         });
         let findings = check(&Workspace::from_metadata(&metadata), &Graph::default());
         assert_eq!(findings.len(), 1);
-        assert!(
-            findings[0].message.contains("`scratch/x`"),
-            "{}",
-            findings[0]
-        );
+        assert!(findings[0].message.contains("`scratch/x`"), "{}", findings[0]);
     }
 }
