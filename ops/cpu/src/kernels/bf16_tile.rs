@@ -122,9 +122,14 @@ unsafe fn rows_times<D: Dot, const MR: usize>(
 #[inline(always)]
 fn load_sums<D: Dot, const MR: usize>(d: D, out: &[f32]) -> [[D::F; 4]; MR] {
     assert!(out.len() >= MR * PANEL);
-    let at = |m, j| out.as_ptr().wrapping_add(m * PANEL + 16 * j);
-    // SAFETY: the assertion.
-    unsafe { std::array::from_fn(|m| std::array::from_fn(|j| d.load_f32(at(m, j)))) }
+    let mut sums = [[d.zero(); 4]; MR];
+    for m in 0..MR {
+        for j in 0..4 {
+            // SAFETY: the assertion.
+            sums[m][j] = unsafe { d.load_f32(out.as_ptr().wrapping_add(m * PANEL + 16 * j)) };
+        }
+    }
+    sums
 }
 
 /// The micro-kernel: adds the products of inputs `from .. to` to the sums.
@@ -144,7 +149,9 @@ unsafe fn add_pairs<D: Dot, const MR: usize>(
     while k < to {
         // SAFETY: pair `k / 2` is 256 bytes of the panel, and two values of each row.
         unsafe {
-            let w: [D::I; 4] = std::array::from_fn(|j| d.load(w.wrapping_add(k * PANEL * 2 + 64 * j)));
+            let at = w.wrapping_add(k * PANEL * 2);
+            let w =
+                [d.load(at), d.load(at.wrapping_add(64)), d.load(at.wrapping_add(128)), d.load(at.wrapping_add(192))];
             for m in 0..MR {
                 let pair = d.broadcast_pair(x[m].wrapping_add(k));
                 for j in 0..4 {
@@ -252,7 +259,7 @@ unsafe fn expand<D: Dot>(d: D, codes: &[u8], scales: Option<&[u8]>, out: &mut [u
                 if let Some(scales) = scales {
                     let row = &scales[quad * 4 / MX_GROUP * PANEL..][..PANEL];
                     let exponents = d.exponents(row.as_ptr().wrapping_add(16 * j));
-                    pairs = pairs.map(|pair| d.scale_exponents(pair, exponents));
+                    pairs = [d.scale_exponents(pairs[0], exponents), d.scale_exponents(pairs[1], exponents)];
                 }
                 for (half, pair) in pairs.into_iter().enumerate() {
                     d.store(out.as_mut_ptr().wrapping_add(quad * 512 + half * 256 + 64 * j), pair);

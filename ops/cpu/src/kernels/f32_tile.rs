@@ -192,7 +192,8 @@ fn mx_factors(scales: &[u8]) -> [f32; PANEL] {
 trait Source<S: Simd>: Copy {
     /// Inputs of a step.
     const STEP: usize;
-    /// Adds the products of one step.
+    /// Adds the products of one step, one input after the other for every sum. Few rows keep their values in registers and
+    /// take the outputs in turn; more rows take the inputs in turn, with the weights of one input in registers.
     ///
     /// # Safety
     /// Inputs `k .. k + STEP` exist in the weights and in every `x`.
@@ -203,6 +204,27 @@ trait Source<S: Simd>: Copy {
         k: usize,
         sums: &mut [[S::V; NV]; MR],
     );
+}
+
+/// Adds the products of input `k` and its weights: of a row's value with all weights, row by row.
+///
+/// # Safety
+/// Input `k` exists in every `x`.
+#[inline(always)]
+unsafe fn add_products<S: Simd, const MR: usize, const NV: usize>(
+    s: S,
+    x: &[*const f32; MR],
+    k: usize,
+    w: &[S::V; NV],
+    sums: &mut [[S::V; NV]; MR],
+) {
+    for m in 0..MR {
+        // SAFETY: the caller's promise.
+        let x = s.splat(unsafe { x[m].wrapping_add(k).read_unaligned() });
+        for j in 0..NV {
+            sums[m][j] = s.fma(x, w[j], sums[m][j]);
+        }
+    }
 }
 
 /// F32 values, `stride` from one input to the next.
@@ -225,13 +247,11 @@ impl<S: Simd> Source<S> for Expanded {
     ) {
         // SAFETY: the caller's promise.
         unsafe {
-            let w: [S::V; NV] = std::array::from_fn(|j| s.load(self.p.wrapping_add(k * self.stride + j * S::LANES)));
-            for m in 0..MR {
-                let x = s.splat(x[m].wrapping_add(k).read_unaligned());
-                for j in 0..NV {
-                    sums[m][j] = s.fma(x, w[j], sums[m][j]);
-                }
+            let mut w = [s.splat(0.0); NV];
+            for j in 0..NV {
+                w[j] = s.load(self.p.wrapping_add(k * self.stride + j * S::LANES));
             }
+            add_products(s, x, k, &w, sums);
         }
     }
 }
@@ -255,19 +275,29 @@ impl<S: Simd> Source<S> for Bf16Pairs {
     ) {
         // SAFETY: the caller's promise.
         unsafe {
-            // With more rows the panel is read in several passes, each of which leaves gaps for the others; what the next
-            // chunk's passes will read is then asked for here. Measured: a quarter less time at six rows, more at one.
-            if MR > 2 {
+            let at = |k, j| self.p.wrapping_add(k * PANEL + 2 * j * S::LANES);
+            if MR <= 2 {
                 for j in 0..NV {
-                    s.prefetch(self.p.wrapping_add((k + CHUNK) * PANEL + 2 * j * S::LANES));
+                    let w = s.load_pairs(at(k, j));
+                    for m in 0..MR {
+                        for t in 0..2 {
+                            let x = s.splat(x[m].wrapping_add(k + t).read_unaligned());
+                            sums[m][j] = s.fma(x, w[t], sums[m][j]);
+                        }
+                    }
                 }
-            }
-            for j in 0..NV {
-                let [even, odd] = s.load_pairs(self.p.wrapping_add(k * PANEL + 2 * j * S::LANES));
-                for m in 0..MR {
-                    let x = x[m].wrapping_add(k);
-                    let sum = s.fma(s.splat(x.read_unaligned()), even, sums[m][j]);
-                    sums[m][j] = s.fma(s.splat(x.wrapping_add(1).read_unaligned()), odd, sum);
+            } else {
+                // The panel is read in several passes, each of which leaves gaps for the others; what the next chunk's
+                // passes will read is asked for here.
+                for j in 0..NV {
+                    s.prefetch(at(k + CHUNK, j));
+                }
+                for t in 0..2 {
+                    let mut w = [s.splat(0.0); NV];
+                    for j in 0..NV {
+                        w[j] = s.load_pairs(at(k, j))[t];
+                    }
+                    add_products(s, x, k + t, &w, sums);
                 }
             }
         }
@@ -329,19 +359,33 @@ impl<S: Simd, C: CodeScales<S>> Source<S> for Codes<C> {
     ) {
         // SAFETY: the caller's promise.
         unsafe {
+            let at = |k, j| self.p.wrapping_add(k * PANEL + 4 * j * S::LANES);
             if C::PREFETCH {
                 for j in 0..NV {
-                    s.prefetch(self.p.wrapping_add((k + CHUNK) * PANEL + 4 * j * S::LANES));
+                    s.prefetch(at(k + CHUNK, j));
                 }
             }
-            for j in 0..NV {
-                let scale = self.scales.get(s, j);
-                let w = s.load_quads(self.p.wrapping_add(k * PANEL + 4 * j * S::LANES)).map(|w| s.mul(w, scale));
-                for m in 0..MR {
+            if MR <= 2 {
+                for j in 0..NV {
+                    let scale = self.scales.get(s, j);
+                    let mut w = s.load_quads(at(k, j));
                     for t in 0..4 {
-                        let x = x[m].wrapping_add(k + t).read_unaligned();
-                        sums[m][j] = s.fma(s.splat(x), w[t], sums[m][j]);
+                        w[t] = s.mul(w[t], scale);
                     }
+                    for m in 0..MR {
+                        for t in 0..4 {
+                            let x = s.splat(x[m].wrapping_add(k + t).read_unaligned());
+                            sums[m][j] = s.fma(x, w[t], sums[m][j]);
+                        }
+                    }
+                }
+            } else {
+                for t in 0..4 {
+                    let mut w = [s.splat(0.0); NV];
+                    for j in 0..NV {
+                        w[j] = s.mul(s.load_quads(at(k, j))[t], self.scales.get(s, j));
+                    }
+                    add_products(s, x, k + t, &w, sums);
                 }
             }
         }

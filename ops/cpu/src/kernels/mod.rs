@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The kernels: generic over the vectors of a level ([`simd`], [`dot`]), and those vectors for each level.
+//!
+//! An intrinsic becomes one instruction only where it ends up in the function that enables its features, so everything
+//! between that function and the intrinsic is `#[inline(always)]`. A closure cannot be marked so: hot code has none around
+//! vector operations, not even in `array::from_fn`.
 
 pub(crate) mod bf16_tile;
 pub(crate) mod dot;
