@@ -19,6 +19,8 @@ use zerocopy::FromBytes;
 pub(crate) const CHUNK: usize = 256;
 /// Up to this many rows are multiplied with weights decoded in registers; more share an expanded chunk.
 const DIRECT_ROWS: usize = 6;
+/// Rows whose part of a chunk, 96 KiB, stays in the second-level cache beside the expanded chunk.
+const CACHED_ROWS: usize = 96;
 
 /// Calls the macro `tile!(rows, vectors)` for the widest tile of the level.
 macro_rules! by_size {
@@ -93,7 +95,8 @@ impl Kernel for F32Tile<'_, '_> {
     }
 }
 
-/// Rows times a chunk expanded by [`expand`]. A block of it stays in the first-level cache while all rows go by.
+/// Rows times a chunk expanded by [`expand`]. A block of it stays in the first-level cache while some rows go by, and the
+/// chunk's part of these rows in the second-level cache while all blocks do.
 ///
 /// # Safety
 /// Rows are readable for `inputs` values from `k0` on, `inputs` is a multiple of 4, `expanded` holds as many inputs, and
@@ -108,18 +111,20 @@ unsafe fn rows_times_expanded<S: Simd>(
     out: &mut [f32],
 ) {
     let width = S::WIDE * S::LANES;
-    for (column, block) in (0..PANEL).step_by(width).zip(expanded.chunks_exact(inputs * width)) {
-        let source = Expanded { p: block.as_ptr(), stride: width };
-        for (row, count) in groups(rows.len(), 6) {
-            let x = group(rows, row, k0);
-            let out = &mut out[row * PANEL + column..];
-            macro_rules! tile {
-                ($rows:literal, $vectors:literal) => {
-                    micro::<S, _, $rows, $vectors>(s, &std::array::from_fn(|i| x[i]), source, inputs, k0 == 0, out)
-                };
+    for (rows, out) in rows.chunks(CACHED_ROWS).zip(out.chunks_mut(CACHED_ROWS * PANEL)) {
+        for (column, block) in (0..PANEL).step_by(width).zip(expanded.chunks_exact(inputs * width)) {
+            let source = Expanded { p: block.as_ptr(), stride: width };
+            for (row, count) in groups(rows.len(), 6) {
+                let x = group(rows, row, k0);
+                let out = &mut out[row * PANEL + column..];
+                macro_rules! tile {
+                    ($rows:literal, $vectors:literal) => {
+                        micro::<S, _, $rows, $vectors>(s, &std::array::from_fn(|i| x[i]), source, inputs, k0 == 0, out)
+                    };
+                }
+                // SAFETY: the caller's promises; the block has the outputs `column .. column + width`.
+                unsafe { by_size!(S::WIDE, count, tile) }
             }
-            // SAFETY: the caller's promises; the block has the outputs `column .. column + width`.
-            unsafe { by_size!(S::WIDE, count, tile) }
         }
     }
 }
