@@ -23,7 +23,7 @@ const CHECKS: [(&str, &str); 6] = [
     ("walls", "which crate may depend on which, and what a published library never compiles in"),
     ("manifests", "descriptions, licences, keywords and versions that publishing needs"),
     ("docs", "crate docs are the READMEs, the maps name every crate, level names agree, links resolve"),
-    ("leaks", "paths and names of machines, registries and other hosts, words about how the work was organised"),
+    ("leaks", "paths and names of machines, hosts that nobody else can reach, issue numbers"),
     ("headers", "the SPDX line in every source file"),
     ("marks", "ignored tests without a reason, notes of unfinished work"),
 ];
