@@ -11,7 +11,7 @@ use super::weights::{Layer, Linear, Weights};
 use super::{Event, ModelError};
 use crate::bench::Arm;
 use crate::config::ModelConfig;
-use cpu_tiles::convert::{bf16_to_f32, f32_to_bf16};
+use cpu_tiles::convert::{bf16_to_f32, f32_to_bf16, round_to_bf16};
 use cpu_tiles::{Acts, Level, Pool, Precision, ShapeError, linear};
 use grouped_gemm::{MoeDims, Tokens, moe_ffn, moe_ffn_eager};
 use half::bf16;
@@ -191,14 +191,8 @@ impl Network {
 
     /// Rounds to the precision of the activations.
     fn round(&self, x: &mut [f32]) {
-        if self.precision == Precision::F32 {
-            return;
-        }
-        let mut words = [bf16::ZERO; 256];
-        for x in x.chunks_mut(words.len()) {
-            let words = &mut words[..x.len()];
-            f32_to_bf16(self.level, x, words);
-            bf16_to_f32(self.level, words, x);
+        if self.precision == Precision::Bf16 {
+            round_to_bf16(self.level, x);
         }
     }
 

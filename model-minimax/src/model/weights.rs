@@ -9,6 +9,9 @@ use grouped_gemm::{Expert, Experts};
 use half::bf16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+/// Why a tensor of a clean report can be read as what it should be.
+const CHECKED: &str = "shapes and dtypes were checked against the configuration";
+
 /// The elements of a tensor: those in the file, or a copy where the file holds them unaligned.
 #[derive(Debug)]
 pub(crate) enum Elements<T> {
@@ -66,7 +69,7 @@ impl RowMajor {
             Values::Bf16(values) => WeightRef::bf16(self.n, self.k, values.get()),
             Values::Fp8Block { codes, scales } => WeightRef::fp8_block(self.n, self.k, codes.get(), scales.get()),
         };
-        weight.expect("shapes and dtypes were checked against the configuration")
+        weight.expect(CHECKED)
     }
 }
 
@@ -178,7 +181,7 @@ impl Loader<'_> {
             k_norm: self.norm(&tensors.k_norm),
             post_norm: self.norm(&tensors.post_norm),
             router,
-            router_bias: Elements::new(tensors.bias).get().to_vec(),
+            router_bias: tensors.bias.as_f32().expect(CHECKED).into_owned(),
             experts: LayerExperts(
                 tensors.experts.into_iter().map(|expert| self.expert(expert)).collect::<Result<_, _>>()?,
             ),
@@ -209,8 +212,8 @@ impl Loader<'_> {
     }
 
     fn norm(&self, weight: &Tensor) -> RmsNorm {
-        let weight = Elements::<bf16>::new(weight.clone());
-        RmsNorm::new(weight.get().iter().map(|x| x.to_f32()).collect(), self.eps)
+        let weight = weight.as_bf16().expect(CHECKED);
+        RmsNorm::new(weight.iter().map(|x| x.to_f32()).collect(), self.eps)
     }
 }
 

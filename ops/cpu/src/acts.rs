@@ -192,10 +192,14 @@ enum RowMut<'a> {
 }
 
 fn store(level: Level, precision: Precision, x: &[f32], out: RowMut<'_>) {
-    match (out, precision) {
-        (RowMut::F32(out), Precision::F32) => out.copy_from_slice(x),
-        (RowMut::F32(out), Precision::Bf16) => convert::round_to_bf16(level, x, out),
-        (RowMut::Bf16(out), _) => convert::f32_to_bf16(level, x, out),
+    match out {
+        RowMut::F32(out) => {
+            out.copy_from_slice(x);
+            if precision == Precision::Bf16 {
+                convert::round_to_bf16(level, out);
+            }
+        }
+        RowMut::Bf16(out) => convert::f32_to_bf16(level, x, out),
     }
 }
 

@@ -5,9 +5,11 @@
 use crate::formats::{F8E4M3, F8E5M2};
 use crate::kernels::simd::{Kernel, Simd, dispatch};
 use crate::level::Level;
+use crate::pack::has_nan;
 use crate::threads::Pool;
 use crate::weights::{BLOCK, Data, MX_GROUP, ShapeError, WeightRef, check_len};
 use half::bf16;
+use zerocopy::IntoBytes;
 
 fn same_len(x: usize, out: usize) {
     assert_eq!(x, out, "input and output of a conversion have different lengths");
@@ -63,17 +65,13 @@ pub fn f32_to_bf16(level: Level, x: &[f32], out: &mut [bf16]) {
     dispatch(level, Narrow(x, out));
 }
 
-/// Rounds F32 to BF16, to nearest even, and keeps the values as F32.
-///
-/// # Panics
-/// When the lengths differ.
-pub fn round_to_bf16(level: Level, x: &[f32], out: &mut [f32]) {
-    same_len(x.len(), out.len());
+/// Rounds F32 to BF16 in place, to nearest even: the values stay F32.
+pub fn round_to_bf16(level: Level, x: &mut [f32]) {
     let mut words = [bf16::ZERO; 256];
-    for (x, out) in x.chunks(words.len()).zip(out.chunks_mut(words.len())) {
+    for x in x.chunks_mut(words.len()) {
         let words = &mut words[..x.len()];
         f32_to_bf16(level, x, words);
-        bf16_to_f32(level, words, out);
+        bf16_to_f32(level, words, x);
     }
 }
 
@@ -172,9 +170,7 @@ impl Kernel for Dequantize<'_, '_> {
 #[inline(always)]
 fn dequantize<S: Simd>(s: S, codes: &[F8E4M3], scale: f32, out: &mut [bf16]) {
     assert_eq!(codes.len(), out.len());
-    // The largest magnitude code is a NaN's; folded like this, the search is vector code.
-    let largest = codes.iter().fold(0, |largest, code| (code.to_bits() & 0x7F).max(largest));
-    let slow = largest == 0x7F || !is_fast_scale(scale);
+    let slow = has_nan(codes.as_bytes()) || !is_fast_scale(scale);
     let whole = if slow { 0 } else { codes.len() / S::LANES * S::LANES };
     let factor = s.splat(scale * TWO_120);
     for at in (0..whole).step_by(S::LANES) {

@@ -219,9 +219,3 @@ pub(crate) const E4M3_VALUES: [f32; 256] = table(3, 7, 0x7F, false);
 pub static E4M3_TO_F32: [f32; 256] = E4M3_VALUES;
 /// Value of each E5M2 code.
 pub static E5M2_TO_F32: [f32; 256] = table(2, 15, 0x7C, true);
-
-/// `x` rounded to BF16, to nearest even, as an F32 value.
-#[inline]
-pub fn round_to_bf16(x: f32) -> f32 {
-    bf16::from_f32(x).to_f32()
-}

@@ -119,7 +119,8 @@ pub(crate) fn has_slow_scale(mx_scales: &[u8]) -> bool {
     mx_scales.iter().any(|&scale| scale > LARGEST_FAST_SCALE)
 }
 
-/// Whether there is a NaN among E4M3 codes.
+/// Whether there is a NaN among E4M3 codes. Inlined, to become the vector code of its caller's level.
+#[inline(always)]
 pub(crate) fn has_nan(codes: &[u8]) -> bool {
     // The largest magnitude code is a NaN's; folded like this, the search is vector code.
     codes.iter().fold(0, |largest, &code| (code & 0x7F).max(largest)) == 0x7F

@@ -74,7 +74,7 @@ impl<'w> Chunks<'w> {
                         Scales::Mx(scales) => &scales[self.panel * self.k().div_ceil(MX_GROUP) * PANEL..][groups],
                         _ => &[],
                     },
-                    special: weight.special.get(self.panel).copied().unwrap_or(false),
+                    special: weight.is_special(self.panel),
                 }
             }
             Weight::RowMajor(weight) => {
@@ -116,7 +116,8 @@ impl<'w> Chunks<'w> {
                 Scales::Mx(scales) => {
                     let groups = weight.k.div_ceil(MX_GROUP) * PANEL;
                     scales[self.panel * groups..(self.panel + 1) * groups].iter().all(|&scale| ok(scale))
-                        && !pack::has_nan(weight.panel(self.panel))
+                        // Packing has looked for NaN codes; what else makes a panel special is no matter here.
+                        && (!weight.is_special(self.panel) || !pack::has_nan(weight.panel(self.panel)))
                 }
             },
         }

@@ -290,6 +290,11 @@ impl<'a> PackedRef<'a> {
         })
     }
 
+    /// Whether the decoders of the F32 kernels cannot take a panel.
+    pub(crate) fn is_special(&self, panel: usize) -> bool {
+        self.special.get(panel).copied().unwrap_or(false)
+    }
+
     pub(crate) fn panel(&self, panel: usize) -> &'a [u8] {
         &self.data[panel * self.stride..(panel + 1) * self.stride]
     }
