@@ -101,6 +101,41 @@ unsafe fn transpose_blocks_avx2(format: Format, rows: &[&[u8]], bytes: usize, ou
     _mm256_testz_si256(nan, nan) == 0
 }
 
+/// What decides which decoders can take a packed panel, or a part of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// Whether there is a NaN among E4M3 codes.
+    nan: bool,
+    /// The smallest and the largest E8M0 code; 127 for other formats.
+    scales: [u8; 2],
+}
+
+impl Facts {
+    /// Nothing that any decoder minds.
+    pub(crate) const PLAIN: Facts = Facts { nan: false, scales: [127; 2] };
+
+    /// Of packed E8M0 scales, and of codes of which is known whether there is a NaN.
+    pub(crate) fn new(nan: bool, mx_scales: &[u8]) -> Self {
+        if mx_scales.is_empty() {
+            return Self { nan, ..Self::PLAIN };
+        }
+        // Two folds without an early end are vector code.
+        let smallest = mx_scales.iter().fold(255, |a: u8, &b| a.min(b));
+        let largest = mx_scales.iter().fold(0, |a: u8, &b| a.max(b));
+        Self { nan, scales: [smallest, largest] }
+    }
+
+    /// Whether the fast decoders of the F32 kernels cannot take it.
+    pub(crate) fn is_slow(self) -> bool {
+        self.nan || self.scales[1] > LARGEST_FAST_SCALE
+    }
+
+    /// Whether the codes are numbers and all scales in `range`.
+    pub(crate) fn is_within(self, range: &std::ops::RangeInclusive<u8>) -> bool {
+        !self.nan && self.scales.iter().all(|scale| range.contains(scale))
+    }
+}
+
 /// Packs the E8M0 scales of inputs `k` of a panel as `[k / 32][64]`; outputs beyond N get 1.0. `k` starts at a multiple
 /// of 32. Nothing to do for other formats.
 pub(crate) fn pack_mx_scales(weight: WeightRef<'_>, panel: usize, k: Range<usize>, out: &mut [u8]) {
@@ -112,11 +147,6 @@ pub(crate) fn pack_mx_scales(weight: WeightRef<'_>, panel: usize, k: Range<usize
             *scale = if row < weight.n { scales[row * groups + group].to_bits() } else { 127 };
         }
     }
-}
-
-/// Whether E8M0 scales hold one that the F32 kernels' decoders cannot take.
-pub(crate) fn has_slow_scale(mx_scales: &[u8]) -> bool {
-    mx_scales.iter().any(|&scale| scale > LARGEST_FAST_SCALE)
 }
 
 /// Whether there is a NaN among E4M3 codes. Inlined, to become the vector code of its caller's level.

@@ -8,7 +8,7 @@ use crate::kernels::dot::dispatch_dot;
 use crate::kernels::f32_tile::{self, F32Tile};
 use crate::kernels::simd::dispatch;
 use crate::level::Level;
-use crate::pack;
+use crate::pack::{self, Facts};
 use crate::weights::{BLOCK, Data, Format, MX_GROUP, PANEL, Scales, ShapeError, Weight, check_len, panel_bytes};
 use std::cell::RefCell;
 use std::ops::Range;
@@ -33,13 +33,17 @@ pub(crate) struct Chunk<'a> {
     pub(crate) block_scales: &'a [f32],
     /// `[k / 32][64]`; empty for other formats.
     pub(crate) mx_scales: &'a [u8],
-    /// Whether the fast decoders of the F32 kernels cannot take the data.
-    pub(crate) special: bool,
+    /// Of the panel, or of this part of it.
+    pub(crate) facts: Facts,
 }
 
 impl<'w> Chunks<'w> {
     pub(crate) fn k(&self) -> usize {
         self.weight.k()
+    }
+
+    pub(crate) fn format(&self) -> Format {
+        self.weight.format()
     }
 
     /// Inputs `k`, packed into the scratch where the weight is row-major. `k` starts at a multiple of 128.
@@ -74,7 +78,7 @@ impl<'w> Chunks<'w> {
                         Scales::Mx(scales) => &scales[self.panel * self.k().div_ceil(MX_GROUP) * PANEL..][groups],
                         _ => &[],
                     },
-                    special: weight.is_special(self.panel),
+                    facts: weight.facts(self.panel),
                 }
             }
             Weight::RowMajor(weight) => {
@@ -87,39 +91,21 @@ impl<'w> Chunks<'w> {
                 let is_mx = format == Format::Mxfp8;
                 let mx_scales = &mut packed_scales[..if is_mx { groups.len() } else { 0 }];
                 pack::pack_mx_scales(weight, self.panel, k.clone(), mx_scales);
-                let special = nan || pack::has_slow_scale(mx_scales);
-                Chunk { format, k: k.len(), data, block_scales, mx_scales, special }
+                let facts = Facts::new(nan, mx_scales);
+                Chunk { format, k: k.len(), data, block_scales, mx_scales, facts }
             }
         }
     }
+}
 
+impl Chunk<'_> {
     /// Whether BF16 dot products give the right result: E8M0 scales are folded into BF16 exponents, which is exact only in
     /// range and for numbers.
-    fn fits_bf16(&self) -> bool {
-        let ok = |scale: u8| BF16_EXACT_SCALES.contains(&scale);
-        match self.weight {
-            Weight::RowMajor(weight) => match weight.data {
-                Data::F32(_) => false,
-                Data::Bf16(_) | Data::Fp8Block { .. } => true,
-                Data::Mxfp8 { codes, scales } => {
-                    let rows = self.panel * PANEL..weight.n.min((self.panel + 1) * PANEL);
-                    let groups = weight.k.div_ceil(MX_GROUP);
-                    scales[rows.start * groups..rows.end * groups].iter().all(|scale| ok(scale.to_bits()))
-                        && !pack::has_nan(zerocopy::IntoBytes::as_bytes(
-                            &codes[rows.start * weight.k..rows.end * weight.k],
-                        ))
-                }
-            },
-            Weight::Packed(weight) => match weight.scales {
-                Scales::None => weight.format == Format::Bf16,
-                Scales::Block(_) => true,
-                Scales::Mx(scales) => {
-                    let groups = weight.k.div_ceil(MX_GROUP) * PANEL;
-                    scales[self.panel * groups..(self.panel + 1) * groups].iter().all(|&scale| ok(scale))
-                        // Packing has looked for NaN codes; what else makes a panel special is no matter here.
-                        && (!weight.is_special(self.panel) || !pack::has_nan(weight.panel(self.panel)))
-                }
-            },
+    pub(crate) fn fits_bf16(&self) -> bool {
+        match self.format {
+            Format::F32 => false,
+            Format::Bf16 | Format::Fp8Block => true,
+            Format::Mxfp8 => self.facts.is_within(&BF16_EXACT_SCALES),
         }
     }
 }
@@ -179,22 +165,26 @@ pub fn tile(weight: Weight<'_>, panel: usize, acts: &Acts, rows: &[u32], out: &m
                 let rows: Vec<_> = rows.iter().map(|&row| values[row as usize * stride..].as_ptr()).collect();
                 f32_tile(acts.level(), chunks, &rows, out, scratch);
             }
-            Values::Bf16(values, stride) if chunks.fits_bf16() => {
-                let rows: Vec<_> = rows.iter().map(|&row| values[row as usize * stride..].as_ptr()).collect();
-                let Scratch { expanded, packed, packed_scales } = scratch;
-                let level = acts.level();
-                dispatch_dot(level, Bf16Tile { level, chunks, rows: &rows, out, expanded, packed, packed_scales });
-            }
             Values::Bf16(values, stride) => {
+                let level = acts.level();
+                {
+                    let rows: Vec<_> = rows.iter().map(|&row| values[row as usize * stride..].as_ptr()).collect();
+                    let Scratch { expanded, packed, packed_scales } = &mut *scratch;
+                    let out = &mut *out;
+                    let tile = Bf16Tile { level, chunks, rows: &rows, out, expanded, packed, packed_scales };
+                    if dispatch_dot(level, tile) {
+                        return Ok(());
+                    }
+                }
                 // F32 weights, and scales outside of BF16's range: rare with BF16 activations, so not made fast.
                 let padded = acts.k().next_multiple_of(4);
                 let mut wide = vec![0.0; rows.len() * padded];
                 for (wide, &row) in wide.chunks_exact_mut(padded.max(1)).zip(rows) {
                     let at = row as usize * stride;
-                    crate::convert::bf16_to_f32(acts.level(), &values[at..at + padded], wide);
+                    crate::convert::bf16_to_f32(level, &values[at..at + padded], wide);
                 }
                 let rows: Vec<_> = (0..rows.len()).map(|row| wide[row * padded..].as_ptr()).collect();
-                f32_tile(acts.level(), chunks, &rows, out, scratch);
+                f32_tile(level, chunks, &rows, out, scratch);
             }
         }
         Ok(())

@@ -19,7 +19,7 @@
 use crate::formats::{E8M0, F8E4M3};
 use crate::level::Level;
 use crate::mem::Buffer;
-use crate::pack;
+use crate::pack::{self, Facts};
 use crate::threads::Pool;
 use half::bf16;
 use std::fmt;
@@ -243,8 +243,8 @@ pub struct PackedRef<'a> {
     pub(crate) stride: usize,
     pub(crate) data: &'a [u8],
     pub(crate) scales: Scales<'a>,
-    /// Panels that the decoders of the F32 kernels cannot take (NaN codes, E8M0 scales near the end of their range); empty where none can be.
-    pub(crate) special: &'a [bool],
+    /// Of each panel; empty where nothing is to be said.
+    pub(crate) facts: &'a [Facts],
 }
 
 impl<'a> PackedRef<'a> {
@@ -286,13 +286,12 @@ impl<'a> PackedRef<'a> {
             stride: capacity * PANEL * format.value_bytes(),
             data,
             scales: Scales::None,
-            special: &[],
+            facts: &[],
         })
     }
 
-    /// Whether the decoders of the F32 kernels cannot take a panel.
-    pub(crate) fn is_special(&self, panel: usize) -> bool {
-        self.special.get(panel).copied().unwrap_or(false)
+    pub(crate) fn facts(&self, panel: usize) -> Facts {
+        self.facts.get(panel).copied().unwrap_or(Facts::PLAIN)
     }
 
     pub(crate) fn panel(&self, panel: usize) -> &'a [u8] {
@@ -321,7 +320,7 @@ pub struct PackedWeight {
     buffer: Arc<Buffer>,
     data: Range<usize>,
     scales: Range<usize>,
-    special: Arc<[bool]>,
+    facts: Arc<[Facts]>,
 }
 
 impl PackedWeight {
@@ -337,7 +336,7 @@ impl PackedWeight {
             panel: usize,
             data: &'b mut [u8],
             scales: &'b mut [u8],
-            special: bool,
+            facts: Facts,
         }
         let mut end = 0;
         let mut reserve = |bytes: usize| {
@@ -387,17 +386,17 @@ impl PackedWeight {
                         panel,
                         data,
                         scales: scales.next().unwrap_or_default(),
-                        special: false,
+                        facts: Facts::PLAIN,
                     });
                 }
             }
         }
-        pool.for_each_mut(&mut tasks, |_, Task { weight, panel, data, scales, special }| {
+        pool.for_each_mut(&mut tasks, |_, Task { weight, panel, data, scales, facts }| {
             let nan = pack::pack_panel(level, *weight, *panel, 0..weight.k, data);
             pack::pack_mx_scales(*weight, *panel, 0..weight.k, scales);
-            *special = nan || pack::has_slow_scale(scales);
+            *facts = Facts::new(nan, scales);
         });
-        let mut special = tasks.iter().map(|task| task.special).collect::<Vec<_>>().into_iter();
+        let mut facts = tasks.iter().map(|task| task.facts).collect::<Vec<_>>().into_iter();
         drop(tasks);
 
         let buffer = Arc::new(buffer);
@@ -411,7 +410,7 @@ impl PackedWeight {
                 buffer: Arc::clone(&buffer),
                 data,
                 scales,
-                special: special.by_ref().take(weight.n.div_ceil(PANEL)).collect(),
+                facts: facts.by_ref().take(weight.n.div_ceil(PANEL)).collect(),
             })
             .collect())
     }
@@ -451,7 +450,7 @@ impl PackedWeight {
                 Format::Fp8Block => Scales::Block(<[f32]>::ref_from_bytes(scales).expect("aligned F32 values")),
                 Format::Mxfp8 => Scales::Mx(scales),
             },
-            special: &self.special,
+            facts: &self.facts,
         }
     }
 }

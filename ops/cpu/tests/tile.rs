@@ -197,6 +197,26 @@ fn scales_at_the_ends_of_their_range() {
 }
 
 #[test]
+fn sums_of_any_size_do_not_depend_on_their_company() {
+    // Sums that come near the end of F32, and beyond it where they are kept in units of small scales.
+    for level in levels() {
+        for (scale, x) in [(100, 1e28), (87, 1e30), (90, 3e38), (127, 1e30), (87, 1e-30), (64, 1.0), (200, 1.0)] {
+            let (m, n, k) = (7, 70, 256);
+            let mut weight = Owned::new(Format::Mxfp8, n, k, 3);
+            for (i, e8m0) in weight.mx_scales.iter_mut().enumerate() {
+                *e8m0 = E8M0::from_bits(scale + (i % 3) as u8);
+            }
+            let x: Vec<bf16> = fill_bf16(5, m * k, 1.0).iter().map(|v| bf16::from_f32(v.to_f32() * x)).collect();
+            let together = run(level, 1, Precision::Bf16, (&weight.packed(level)).into(), m, &x);
+            for row in 0..m {
+                let alone = run(level, 1, Precision::Bf16, weight.row_major().into(), 1, &x[row * k..(row + 1) * k]);
+                assert_eq!(bits(&alone), bits(&together[row * n..(row + 1) * n]), "{level} scale {scale} row {row}");
+            }
+        }
+    }
+}
+
+#[test]
 fn infinities_and_nans_of_activations_reach_their_rows_only() {
     for level in levels() {
         for format in FORMATS {

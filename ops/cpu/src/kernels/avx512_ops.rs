@@ -234,6 +234,11 @@ impl Dot for Avx512Bf16 {
         unsafe { _mm512_storeu_si512(p.cast(), v) }
     }
     #[inline(always)]
+    fn prefetch(self, p: *const u8) {
+        // SAFETY: a prefetch of any address is sound.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+    #[inline(always)]
     unsafe fn broadcast_pair(self, p: *const u16) -> __m512i {
         // SAFETY: the caller's promise.
         unsafe { _mm512_set1_epi32(p.cast::<i32>().read_unaligned()) }
@@ -265,6 +270,21 @@ impl Dot for Avx512Bf16 {
             let high = _mm512_ternarylogic_epi32::<0xF8>(high, codes, tables.sign);
             [_mm512_unpacklo_epi8(low, high), _mm512_unpackhi_epi8(low, high)]
         }
+    }
+    #[inline(always)]
+    unsafe fn ratios(self, a: *const u8, b: *const u8) -> __m512 {
+        // SAFETY: the caller's promise; AVX-512 is there.
+        unsafe {
+            let a = _mm512_cvtepu8_epi32(_mm_loadu_si128(a.cast()));
+            let b = _mm512_cvtepu8_epi32(_mm_loadu_si128(b.cast()));
+            let exponent = _mm512_add_epi32(_mm512_sub_epi32(a, b), _mm512_set1_epi32(127));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<23>(exponent))
+        }
+    }
+    #[inline(always)]
+    fn mul(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: AVX-512 is there.
+        unsafe { _mm512_mul_ps(a, b) }
     }
     #[inline(always)]
     unsafe fn exponents(self, scales: *const u8) -> __m512i {

@@ -15,8 +15,21 @@ use half::bf16;
 
 /// Inputs of a chunk: expanded to BF16 it is 128 KiB and stays in the second-level cache.
 pub(crate) const CHUNK: usize = 1024;
+/// Inputs of a part of a chunk: in BF16 it is 16 KiB and stays in the first-level cache.
+const CACHED: usize = 128;
+/// Up to this many rows go over a part while it is in the first-level cache. For more, the sums, which each part loads and
+/// stores, would push it out.
+const CACHED_ROWS: usize = 96;
 /// Up to this many rows are multiplied with FP8 decoded in registers; more share an expanded chunk.
 const DIRECT_ROWS: usize = 6;
+/// E8M0 scales of panels whose sums are kept in units of the scale at hand: at most 1, so that a sum in these units is
+/// never smaller than the sum itself, and not so small that it comes near the end of F32.
+const RESCALED: std::ops::RangeInclusive<u8> = 87..=127;
+/// The bits of 2^-100: a part that is flushed to zero, below 2^-126, makes no difference to a sum that is no smaller.
+const TINY: u32 = (127 - 100) << 23;
+/// How far ahead of its use packed data is asked for, in bytes. The prefetchers of some CPUs stop at the end of each
+/// page of 4 KiB.
+const AHEAD: usize = 4096;
 
 /// Calls a function that is generic over the number of rows.
 macro_rules! by_rows {
@@ -34,8 +47,8 @@ macro_rules! by_rows {
 
 /// Rows times panel. `rows[i]` is readable for K rounded up to a multiple of 4, with zeros beyond K.
 ///
-/// The caller has made sure of the format (no F32), and, for MXFP8, of scales and codes whose product is a normal BF16
-/// number or zero.
+/// Not every weight can be multiplied like this: not F32, and not MXFP8 unless the product of each scale and code is a normal
+/// BF16 number or zero.
 pub(crate) struct Bf16Tile<'a, 'w> {
     pub(crate) level: Level,
     pub(crate) chunks: Chunks<'w>,
@@ -50,50 +63,73 @@ pub(crate) struct Bf16Tile<'a, 'w> {
 }
 
 impl DotKernel for Bf16Tile<'_, '_> {
-    type Output = ();
+    /// Whether all chunks could be taken; if not, the output is of no meaning.
+    type Output = bool;
 
     #[inline(always)]
-    fn run<D: Dot>(self, d: D) {
+    fn run<D: Dot>(self, d: D) -> bool {
         let Self { level, chunks, rows, out, expanded, packed, packed_scales } = self;
         assert_eq!(out.len(), rows.len() * PANEL);
+        // The scratch has no room for a chunk of it.
+        if chunks.format() == Format::F32 {
+            return false;
+        }
         out.fill(0.0);
+        let few = rows.len() <= DIRECT_ROWS;
         for k0 in (0..chunks.k()).step_by(CHUNK) {
             let chunk = chunks.get(level, k0..(k0 + CHUNK).min(chunks.k()), packed, packed_scales);
-            let padded = chunk.k.next_multiple_of(4);
-            assert_eq!(chunk.data.len(), padded * PANEL * chunk.format.value_bytes());
-            assert!(expanded.len() >= padded * PANEL * 2);
-            let in_registers = chunk.format == Format::Fp8Block && rows.len() <= DIRECT_ROWS;
-            // SAFETY: the chunk is `padded` inputs of packed data, and `expanded` holds as many in BF16.
-            unsafe {
-                match chunk.format {
-                    Format::Fp8Block if !in_registers => expand(d, chunk.data, None, expanded),
-                    Format::Mxfp8 => expand(d, chunk.data, Some(chunk.mx_scales), expanded),
-                    _ => {}
-                }
+            if !chunk.fits_bf16() {
+                return false;
             }
-            let data = chunk.data.as_ptr();
-            for (row, count) in groups(rows.len(), 6) {
-                let x = group(rows, row, k0).map(|x| x.cast::<u16>());
-                let out = &mut out[row * PANEL..];
-                // SAFETY: rows are readable for the padded inputs of the chunk; the weights are `padded` inputs in the
-                // layout each function reads; `out` has `count` rows of 64.
+            let format = chunk.format;
+            let padded = chunk.k.next_multiple_of(4);
+            assert_eq!(chunk.data.len(), padded * PANEL * format.value_bytes());
+            assert!(expanded.len() >= padded * PANEL * 2);
+            let in_registers = few && (format == Format::Fp8Block || chunk.facts.is_within(&RESCALED));
+            let step = if few || rows.len() > CACHED_ROWS { CHUNK } else { CACHED };
+            for start in (0..padded).step_by(step) {
+                let inputs = (padded - start).min(step);
+                let data = &chunk.data[start * PANEL * format.value_bytes()..];
+                let block_scales = &chunk.block_scales[(start / BLOCK).min(chunk.block_scales.len())..];
+                let block_scales = &block_scales[..block_scales.len().min(inputs.div_ceil(BLOCK))];
+                let mx_scales = &chunk.mx_scales[(start / MX_GROUP * PANEL).min(chunk.mx_scales.len())..];
+                // SAFETY: `data` has `inputs` inputs from its start on, `mx_scales` their scales, and `expanded` room for
+                // them in BF16.
                 unsafe {
-                    match chunk.format {
-                        Format::Fp8Block if in_registers => {
-                            by_rows!(count, rows_times_codes(d, x, data, padded, chunk.block_scales, out));
+                    match format {
+                        Format::Fp8Block if !in_registers => expand(d, &data[..inputs * PANEL], None, expanded),
+                        Format::Mxfp8 if !in_registers => expand(d, &data[..inputs * PANEL], Some(mx_scales), expanded),
+                        _ => {}
+                    }
+                }
+                for (row, count) in groups(rows.len(), 6) {
+                    let x = group(rows, row, k0 + start).map(|x| x.cast::<u16>());
+                    let out = &mut out[row * PANEL..];
+                    let data = data.as_ptr();
+                    // SAFETY: rows are readable for the padded inputs of the chunk; the weights are `inputs` inputs in the
+                    // layout each function reads; `out` has `count` rows of 64.
+                    unsafe {
+                        match format {
+                            Format::Fp8Block if in_registers => {
+                                by_rows!(count, rows_times_codes(d, x, data, inputs, block_scales, out));
+                            }
+                            Format::Fp8Block => {
+                                by_rows!(count, rows_times_blocks(d, x, expanded.as_ptr(), inputs, block_scales, out));
+                            }
+                            Format::Mxfp8 if in_registers => {
+                                if !by_rows!(count, rows_times_mx_codes(d, x, data, inputs, mx_scales, out)) {
+                                    expand(d, &chunk.data[..inputs * PANEL], Some(mx_scales), expanded);
+                                    by_rows!(count, rows_times(d, x, expanded.as_ptr(), inputs, out));
+                                }
+                            }
+                            Format::Mxfp8 => by_rows!(count, rows_times(d, x, expanded.as_ptr(), inputs, out)),
+                            Format::Bf16 | Format::F32 => by_rows!(count, rows_times(d, x, data, inputs, out)),
                         }
-                        Format::Fp8Block => {
-                            by_rows!(
-                                count,
-                                rows_times_blocks(d, x, expanded.as_ptr(), padded, chunk.block_scales, out)
-                            );
-                        }
-                        Format::Mxfp8 => by_rows!(count, rows_times(d, x, expanded.as_ptr(), padded, out)),
-                        Format::Bf16 | Format::F32 => by_rows!(count, rows_times(d, x, data, padded, out)),
                     }
                 }
             }
         }
+        true
     }
 }
 
@@ -150,6 +186,9 @@ unsafe fn add_pairs<D: Dot, const MR: usize>(
         // SAFETY: pair `k / 2` is 256 bytes of the panel, and two values of each row.
         unsafe {
             let at = w.wrapping_add(k * PANEL * 2);
+            for j in 0..4 {
+                d.prefetch(at.wrapping_add(AHEAD + 64 * j));
+            }
             let w =
                 [d.load(at), d.load(at.wrapping_add(64)), d.load(at.wrapping_add(128)), d.load(at.wrapping_add(192))];
             for m in 0..MR {
@@ -230,6 +269,7 @@ unsafe fn rows_times_codes<D: Dot, const MR: usize>(
         unsafe {
             while k < inputs.min((block + 1) * BLOCK) {
                 for j in 0..4 {
+                    d.prefetch(w.wrapping_add(k * PANEL + 64 * j + AHEAD));
                     let w = d.decode(tables, d.load(w.wrapping_add(k * PANEL + 64 * j)));
                     let at = k + offsets[j];
                     for m in 0..MR {
@@ -240,6 +280,89 @@ unsafe fn rows_times_codes<D: Dot, const MR: usize>(
                 k += 4;
             }
             add_scaled(d, &sums, *scale, out);
+        }
+    }
+}
+
+/// [`rows_times`] for packed MXFP8 codes, decoded in registers. Returns whether it could be done; if not, `out` is as
+/// before.
+///
+/// The sums are in units of the scale of the group of 32 inputs at hand: a group begins with a multiplication by the ratio
+/// of the scale before to its own. These are powers of two, and exact, so the sums are those of the scaled weights bit
+/// for bit, unless one overflows in its units, or is so small that dot products flush a part of it to zero in one way and
+/// not in the other. Sums that are not finite, or below 2^-100, are therefore left to be computed from the scaled weights.
+///
+/// # Safety
+/// As [`rows_times`], `w` being packed codes; `scales` has a row of 64 for each 32 inputs.
+#[inline(always)]
+unsafe fn rows_times_mx_codes<D: Dot, const MR: usize>(
+    d: D,
+    x: &[*const u16; MR],
+    w: *const u8,
+    inputs: usize,
+    scales: &[u8],
+    out: &mut [f32],
+) -> bool {
+    assert!(scales.len() >= inputs.div_ceil(MX_GROUP) * PANEL);
+    let tables = d.tables();
+    // As in `rows_times_codes`.
+    let offsets = std::hint::black_box([0; 4]);
+    let one = [127; PANEL];
+    let mut before = one.as_ptr();
+    let mut sums: [[D::F; 4]; MR] = load_sums(d, out);
+    for group in 0..inputs.div_ceil(MX_GROUP) {
+        let scale = scales.as_ptr().wrapping_add(group * PANEL);
+        let mut k = group * MX_GROUP;
+        // SAFETY: the assertion; a quad is 256 bytes of the panel and four values of each row.
+        unsafe {
+            rescale(d, before, scale, &mut sums);
+            before = scale;
+            while k < inputs.min((group + 1) * MX_GROUP) {
+                for j in 0..4 {
+                    d.prefetch(w.wrapping_add(k * PANEL + 64 * j + AHEAD));
+                    let w = d.decode(tables, d.load(w.wrapping_add(k * PANEL + 64 * j)));
+                    let at = k + offsets[j];
+                    for m in 0..MR {
+                        sums[m][j] = d.dot(sums[m][j], w[0], d.broadcast_pair(x[m].wrapping_add(at)));
+                        sums[m][j] = d.dot(sums[m][j], w[1], d.broadcast_pair(x[m].wrapping_add(at + 2)));
+                    }
+                }
+                k += 4;
+            }
+        }
+    }
+    // SAFETY: both are rows of 64 scales.
+    unsafe { rescale(d, before, one.as_ptr(), &mut sums) };
+    let mut result = [[0.0_f32; PANEL]; MR];
+    for m in 0..MR {
+        for j in 0..4 {
+            // SAFETY: 16 values from `16 * j` of 64.
+            unsafe { d.store_f32(result[m].as_mut_ptr().wrapping_add(16 * j), sums[m][j]) };
+        }
+    }
+    let result = result.as_flattened();
+    let doubtful = result.iter().fold(0, |count, sum| {
+        let size = sum.to_bits() & 0x7FFF_FFFF;
+        count + u32::from(size != 0 && size.wrapping_sub(TINY) >= f32::INFINITY.to_bits() - TINY)
+    });
+    if doubtful > 0 {
+        return false;
+    }
+    out[..result.len()].copy_from_slice(result);
+    true
+}
+
+/// Multiplies the sums by `2^(from - to)`, by the E8M0 scales of their outputs.
+///
+/// # Safety
+/// `from` and `to` are readable for 64 bytes, and less than 127 apart.
+#[inline(always)]
+unsafe fn rescale<D: Dot, const MR: usize>(d: D, from: *const u8, to: *const u8, sums: &mut [[D::F; 4]; MR]) {
+    for j in 0..4 {
+        // SAFETY: the caller's promise.
+        let ratio = unsafe { d.ratios(from.wrapping_add(16 * j), to.wrapping_add(16 * j)) };
+        for m in 0..MR {
+            sums[m][j] = d.mul(sums[m][j], ratio);
         }
     }
 }
@@ -255,7 +378,9 @@ unsafe fn expand<D: Dot>(d: D, codes: &[u8], scales: Option<&[u8]>, out: &mut [u
         for j in 0..4 {
             // SAFETY: 64 bytes at `64 * j` of a quad's 256; its two pairs are 256 bytes of `out` each.
             unsafe {
-                let mut pairs = d.decode(tables, d.load(codes.as_ptr().wrapping_add(64 * j)));
+                let at = codes.as_ptr().wrapping_add(64 * j);
+                d.prefetch(at.wrapping_add(AHEAD));
+                let mut pairs = d.decode(tables, d.load(at));
                 if let Some(scales) = scales {
                     let row = &scales[quad * 4 / MX_GROUP * PANEL..][..PANEL];
                     let exponents = d.exponents(row.as_ptr().wrapping_add(16 * j));
@@ -269,4 +394,4 @@ unsafe fn expand<D: Dot>(d: D, codes: &[u8], scales: Option<&[u8]>, out: &mut [u
     }
 }
 
-const _: () = assert!(CHUNK.is_multiple_of(BLOCK) && CHUNK.is_multiple_of(MX_GROUP));
+const _: () = assert!(CHUNK.is_multiple_of(CACHED) && CACHED.is_multiple_of(BLOCK) && CACHED.is_multiple_of(MX_GROUP));

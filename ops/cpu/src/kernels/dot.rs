@@ -32,6 +32,8 @@ pub(crate) trait Dot: Copy {
     /// # Safety
     /// `p` is writable for 64 bytes.
     unsafe fn store(self, p: *mut u8, v: Self::I);
+    /// Asks for the line at `p`, which may be any address, to be brought near.
+    fn prefetch(self, p: *const u8);
     /// Two activations along K, in every lane.
     /// # Safety
     /// `p` is readable for 2 values.
@@ -41,6 +43,11 @@ pub(crate) trait Dot: Copy {
     fn tables(self) -> Self::Tables;
     /// 64 E4M3 codes in packed order: the K pairs of 16 outputs, exactly, first and second pair. NaN codes are NaN.
     fn decode(self, tables: Self::Tables, codes: Self::I) -> [Self::I; 2];
+    /// `2^(a - b)` for the E8M0 scales `a` and `b` of 16 outputs, which are less than 127 apart.
+    /// # Safety
+    /// `a` and `b` are readable for 16 bytes.
+    unsafe fn ratios(self, a: *const u8, b: *const u8) -> Self::F;
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F;
     /// What [`Dot::scale_exponents`] adds for the E8M0 scales of 16 outputs.
     /// # Safety
     /// `scales` is readable for 16 bytes.

@@ -77,7 +77,7 @@ impl Kernel for F32Tile<'_, '_> {
             let padded = chunk.k.next_multiple_of(4);
             let format = chunk.format;
             assert_eq!(chunk.data.len(), padded * PANEL * format.value_bytes());
-            let slow = chunk.special || chunk.block_scales.iter().any(|&scale| !is_fast_scale(scale));
+            let slow = chunk.facts.is_slow() || chunk.block_scales.iter().any(|&scale| !is_fast_scale(scale));
             // SAFETY: rows are readable for the padded inputs of the chunk, which has as many packed inputs; `expanded` has
             // room for them, and `out` has 64 values for each row.
             unsafe {

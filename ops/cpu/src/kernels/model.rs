@@ -42,6 +42,10 @@ mod arch {
         __m512(std::array::from_fn(|i| f(a.0[i], b.0[i])))
     }
 
+    pub(crate) const _MM_HINT_T0: i32 = 3;
+    pub(crate) unsafe fn _mm_prefetch<const HINT: i32>(_p: *const i8) {
+        const { assert!(HINT == _MM_HINT_T0) }
+    }
     pub(crate) unsafe fn _mm512_set1_ps(x: f32) -> __m512 {
         __m512([x; 16])
     }
