@@ -149,10 +149,16 @@ impl Facts {
 pub(crate) fn pack_mx_scales(weight: WeightRef<'_>, panel: usize, k: Range<usize>, out: &mut [u8]) {
     let Data::Mxfp8 { scales, .. } = weight.data else { return };
     let groups = weight.k.div_ceil(MX_GROUP);
-    for (group, out) in (k.start / MX_GROUP..k.end.div_ceil(MX_GROUP)).zip(out.chunks_exact_mut(PANEL)) {
-        for (output, scale) in out.iter_mut().enumerate() {
-            let row = panel * PANEL + output;
-            *scale = if row < weight.n { scales[row * groups + group].to_bits() } else { 127 };
+    let columns = k.start / MX_GROUP..k.end.div_ceil(MX_GROUP);
+    for output in 0..PANEL {
+        let row = panel * PANEL + output;
+        if row < weight.n {
+            let scales = &scales[row * groups + columns.start..row * groups + columns.end];
+            for (out, scale) in out.chunks_exact_mut(PANEL).zip(scales) {
+                out[output] = scale.to_bits();
+            }
+        } else {
+            out.chunks_exact_mut(PANEL).for_each(|out| out[output] = 127);
         }
     }
 }
