@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The expert FFN at the geometry of MiniMax-M2.7, beside the machine's limits.
+//! The expert FFN at the geometry of MiniMax-M2.7 or M3, beside the machine's limits.
 //!
 //! `cargo bench -p grouped-gemm -- --help`
 //!
@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 const USAGE: &str = "\
 cargo bench -p grouped-gemm -- [options]
 
+  --model M     m27 (default: H 3072, I 1536, top 8, SiLU) or m3 (H 6144, I 3072, top 4, SwiGLU-OAI)
   --json FILE   write the report, with raw samples
   --rounds N    rounds of slices (default 7; 2 with --quick)
   --threads N   threads (default: RAYON_NUM_THREADS, else physical cores)
@@ -29,21 +30,37 @@ cargo bench -p grouped-gemm -- [options]
 ";
 
 const SCHEMA: &str = "grouped-gemm-bench/1";
-const HIDDEN: usize = 3072;
-const INTERMEDIATE: usize = 1536;
-const TOP_K: usize = 8;
-/// Twice the top-k: of two routings that choose complements, each touches what the other has not.
-const EXPERTS: usize = 2 * TOP_K;
 const ROUTINGS: usize = 4;
 const SLICE: Duration = Duration::from_millis(100);
 /// Many times any last-level cache.
 const PROBE_BYTES: usize = 512 << 20;
-const DIMS: MoeDims =
-    MoeDims { experts: EXPERTS, hidden: HIDDEN, intermediate: INTERMEDIATE, activation: Activation::Silu };
+
+/// The sizes of a model. There are twice as many experts as a token chooses: of two routings that choose complements, each
+/// touches what the other has not.
+#[derive(Clone, Copy)]
+struct Geometry {
+    top_k: usize,
+    dims: MoeDims,
+}
+
+const M27: Geometry = Geometry {
+    top_k: 8,
+    dims: MoeDims { experts: 16, hidden: 3072, intermediate: 1536, activation: Activation::Silu },
+};
+const M3: Geometry = Geometry {
+    top_k: 4,
+    dims: MoeDims {
+        experts: 8,
+        hidden: 6144,
+        intermediate: 3072,
+        activation: Activation::SwigluOai { alpha: 1.702, limit: 7.0 },
+    },
+};
 
 type Failure = Box<dyn std::error::Error>;
 
 struct Options {
+    geometry: Geometry,
     json: Option<PathBuf>,
     rounds: usize,
     pool: Pool,
@@ -54,10 +71,18 @@ struct Options {
 /// The options, or `None` where the usage is asked for.
 fn options() -> Result<Option<Options>, Failure> {
     let (mut json, mut rounds, mut threads, mut level, mut quick) = (None, None, None, None, false);
+    let mut geometry = M27;
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("`{arg}` needs a value"));
         match arg.as_str() {
+            "--model" => {
+                geometry = match value()?.as_str() {
+                    "m27" => M27,
+                    "m3" => M3,
+                    other => return Err(format!("bad `--model` {other}: expected m27 or m3").into()),
+                }
+            }
             "--json" => json = Some(PathBuf::from(value()?)),
             "--rounds" => rounds = Some(value()?.parse::<usize>().ok().filter(|n| *n > 0).ok_or("bad `--rounds`")?),
             "--threads" => threads = Some(value()?.parse::<usize>().map_err(|_| "bad `--threads`")?),
@@ -70,6 +95,7 @@ fn options() -> Result<Option<Options>, Failure> {
         }
     }
     Ok(Some(Options {
+        geometry,
         json,
         rounds: rounds.unwrap_or(if quick { 2 } else { 7 }),
         pool: threads.map_or_else(Pool::from_env, Pool::new)?,
@@ -135,16 +161,17 @@ struct Routing {
 }
 
 /// Random routings, each second one the complement of the one before, which all touch the same number of experts.
-fn routings(tokens: usize) -> Vec<Routing> {
-    let distinct = |ids: &[u32]| (0..EXPERTS as u32).filter(|id| ids.contains(id)).count();
-    let most = EXPERTS.min(TOP_K * tokens);
+fn routings(geometry: Geometry, tokens: usize) -> Vec<Routing> {
+    let Geometry { top_k, dims: MoeDims { experts, .. } } = geometry;
+    let distinct = |ids: &[u32]| (0..experts as u32).filter(|id| ids.contains(id)).count();
+    let most = experts.min(top_k * tokens);
     let pairs = (0..).map(|seed| {
-        let keys = fill_f32(seed, tokens * EXPERTS, 1.0);
+        let keys = fill_f32(seed, tokens * experts, 1.0);
         let mut halves = [Vec::new(), Vec::new()];
-        for keys in keys.chunks_exact(EXPERTS) {
-            let mut ids: Vec<u32> = (0..EXPERTS as u32).collect();
+        for keys in keys.chunks_exact(experts) {
+            let mut ids: Vec<u32> = (0..experts as u32).collect();
             ids.sort_by(|&a, &b| keys[a as usize].total_cmp(&keys[b as usize]));
-            for (half, ids) in halves.iter_mut().zip(ids.chunks_exact(TOP_K)) {
+            for (half, ids) in halves.iter_mut().zip(ids.chunks_exact(top_k)) {
                 half.extend_from_slice(ids);
             }
         }
@@ -154,7 +181,7 @@ fn routings(tokens: usize) -> Vec<Routing> {
         .filter(|halves| halves.iter().all(|ids| distinct(ids) == most))
         .flatten()
         .take(ROUTINGS)
-        .map(|ids| Routing { weights: vec![1.0 / TOP_K as f32; ids.len()], ids })
+        .map(|ids| Routing { weights: vec![1.0 / top_k as f32; ids.len()], ids })
         .collect()
 }
 
@@ -252,7 +279,16 @@ impl Arm<'_> {
     fn run(&self, options: &Options, x: &[bf16], routing: &Routing, out: &mut [f32]) -> Result<(), Failure> {
         let operator = if self.name == "eager" { moe_ffn_eager } else { moe_ffn };
         let (ids, weights) = (&routing.ids, &routing.weights);
-        Ok(operator(options.level, &options.pool, &DIMS, Tokens::Bf16(x), &self.experts, ids, weights, out)?)
+        Ok(operator(
+            options.level,
+            &options.pool,
+            &options.geometry.dims,
+            Tokens::Bf16(x),
+            &self.experts,
+            ids,
+            weights,
+            out,
+        )?)
     }
 }
 
@@ -284,6 +320,7 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> Result<(), Failure> {
     let (level, pool) = (options.level, &options.pool);
+    let Geometry { top_k, dims: MoeDims { experts, hidden, intermediate, .. } } = options.geometry;
     let formats: &[Format] = if options.quick {
         &[Format::Bf16, Format::Fp8Block]
     } else {
@@ -291,11 +328,11 @@ fn run(options: &Options) -> Result<(), Failure> {
     };
     let token_counts: &[usize] = if options.quick { &[1, 8, 64] } else { &[1, 8, 256, 1024] };
 
-    eprintln!("making weights of {EXPERTS} experts in {} formats, in place and packed", formats.len());
-    let shapes = [(INTERMEDIATE, HIDDEN), (INTERMEDIATE, HIDDEN), (HIDDEN, INTERMEDIATE)];
+    eprintln!("making weights of {experts} experts in {} formats, in place and packed", formats.len());
+    let shapes = [(intermediate, hidden), (intermediate, hidden), (hidden, intermediate)];
     let mut stored = Vec::new();
     for &format in formats {
-        let seeds = 1000 * stored.len()..1000 * stored.len() + 3 * EXPERTS;
+        let seeds = 1000 * stored.len()..1000 * stored.len() + 3 * experts;
         stored.push(
             seeds
                 .zip(shapes.iter().cycle())
@@ -329,19 +366,20 @@ fn run(options: &Options) -> Result<(), Failure> {
         }
     }
 
-    let tokens: Vec<_> = token_counts.iter().map(|&n| (fill_bf16(n as u64, n * HIDDEN, 1.0), routings(n))).collect();
+    let tokens: Vec<_> =
+        token_counts.iter().map(|&n| (fill_bf16(n as u64, n * hidden, 1.0), routings(options.geometry, n))).collect();
     check(options, &arms, &tokens[0])?;
 
     let mut cases: Vec<Case<'_>> = Vec::new();
     for (&n, (x, routings)) in token_counts.iter().zip(&tokens) {
         for arm in &arms {
-            let mut out = vec![0.0; n * HIDDEN];
+            let mut out = vec![0.0; n * hidden];
             cases.push(Case {
                 kernel: format!("moe_ffn/{}/{}/{}/{level}", arm.name, arm.format, arm.layout.replace(' ', "-")),
-                shape: format!("N {n} x top {TOP_K} of {EXPERTS}, H {HIDDEN}, I {INTERMEDIATE}"),
+                shape: format!("N {n} x top {top_k} of {experts}, H {hidden}, I {intermediate}"),
                 tokens: n,
-                bytes: arm.bytes * EXPERTS.min(TOP_K * n),
-                flop: (n * TOP_K * 3 * HIDDEN * INTERMEDIATE * 2) as f64,
+                bytes: arm.bytes * experts.min(top_k * n),
+                flop: (n * top_k * 3 * hidden * intermediate * 2) as f64,
                 has_limit: true,
                 call: Box::new(move |call| arm.run(options, x, &routings[call % ROUTINGS], &mut out)),
                 calls: 0,
@@ -351,10 +389,10 @@ fn run(options: &Options) -> Result<(), Failure> {
     }
     let fp8 = formats.iter().position(|format| *format == Format::Fp8Block).ok_or("no FP8 weights")?;
     let down = in_place[fp8][2];
-    let mut out = vec![bf16::ZERO; HIDDEN * INTERMEDIATE];
+    let mut out = vec![bf16::ZERO; hidden * intermediate];
     cases.push(Case {
         kernel: format!("dequantize_to_bf16/fp8/{level}"),
-        shape: format!("[{HIDDEN}, {INTERMEDIATE}], 1 B read and 2 B written per weight"),
+        shape: format!("[{hidden}, {intermediate}], 1 B read and 2 B written per weight"),
         tokens: 0,
         bytes: down.bytes() + size_of_val(&out[..]),
         flop: 0.0,
@@ -414,6 +452,7 @@ fn check(options: &Options, arms: &[Arm<'_>], (x, routings): &(Vec<bf16>, Vec<Ro
 }
 
 fn report(options: &Options, cases: &[Case<'_>], limits: &Limits) -> Value {
+    let Geometry { top_k, dims: MoeDims { experts, hidden, intermediate, .. } } = options.geometry;
     let of_case = |case: &Case<'_>| {
         let ms = case.median_ms();
         json!({
@@ -443,7 +482,7 @@ fn report(options: &Options, cases: &[Case<'_>], limits: &Limits) -> Value {
         "schema": SCHEMA,
         "machine": machine(options),
         "settings": {
-            "hidden": HIDDEN, "intermediate": INTERMEDIATE, "experts": EXPERTS, "top_k": TOP_K,
+            "hidden": hidden, "intermediate": intermediate, "experts": experts, "top_k": top_k,
             "routings": ROUTINGS, "rounds": options.rounds, "slice_ms": SLICE.as_millis() as u64,
         },
         "limits": {
