@@ -38,7 +38,10 @@ use memmap2::Mmap;
 use serde::Deserialize;
 
 use crate::config::ModelConfig;
-pub use layout::{ExpertTensors, LayerTensors, LinearTensors, ModelTensors, Role, TensorSpec, expected_tensors};
+pub use layout::{
+    FfnTensors, IndexTensors, LayerTensors, LinearTensors, MlpTensors, ModelTensors, MoeTensors, Role, TensorSpec,
+    expected_tensors,
+};
 pub use report::{FileProblem, FileProblemKind, LoadReport, ScaleGrid, Skipped, Unexpected, WrongDtype, WrongShape};
 pub use safetensors::HeaderError;
 pub use tensor::{Dtype, ReadAsError, Tensor};
@@ -292,7 +295,7 @@ impl Checkpoint {
         report.found += 1;
         report.bytes += tensor.byte_len() as u64;
         let (name, found) = (spec.name.clone(), tensor.dtype());
-        if found != spec.dtype {
+        if !spec.accepts(found) {
             // FP8 without a scale is meaningless whatever the configuration says; with one, the scale is no surprise.
             if found == Dtype::F8E4M3 {
                 match self.position(&layout::scale_name(&name)) {
@@ -310,8 +313,8 @@ impl Checkpoint {
         } else if tensor.shape() != spec.shape {
             let (expected, found) = (spec.shape.clone(), tensor.shape().to_vec());
             match spec.role {
-                Role::Scale { rows, cols } => {
-                    report.scale_grid.push(ScaleGrid { name, weight: [rows, cols], expected, found });
+                Role::Scale { rows, cols, block } => {
+                    report.scale_grid.push(ScaleGrid { name, weight: [rows, cols], block, expected, found });
                 }
                 _ => report.wrong_shape.push(WrongShape { name, expected, found }),
             }

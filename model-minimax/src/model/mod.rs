@@ -22,7 +22,7 @@ mod weights;
 
 use crate::bench::{Arm, BenchDecoder};
 use crate::checkpoint::{Checkpoint, CheckpointError, LoadReport};
-use crate::config::{HiddenAct, ModelConfig};
+use crate::config::{HiddenAct, ModelConfig, Variant};
 use crate::generate::Decoder;
 use cache::KvCache;
 use cpu_tiles::{Level, Pool, Precision, ShapeError};
@@ -67,6 +67,9 @@ pub enum ModelError {
     /// The checkpoint does not hold the model.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    /// The model is of a variant that cannot be run yet.
+    #[error("{0} cannot be run by this version, which runs MiniMax-M2.7")]
+    UnsupportedVariant(Variant),
     /// No tokens were passed.
     #[error("no token ids: a forward pass needs at least one")]
     NoTokens,
@@ -158,6 +161,9 @@ impl Model {
         options: &LoadOptions,
         mut progress: impl FnMut(u64, u64),
     ) -> Result<Self, ModelError> {
+        if config.variant != Variant::M27 {
+            return Err(ModelError::UnsupportedVariant(config.variant));
+        }
         let (tensors, report) = checkpoint.model_tensors(config)?;
         let (stored, packed) = linear_bytes(&tensors);
         let load_mode = match options.load_mode {
@@ -179,6 +185,7 @@ impl Model {
         let weights = loader.load(tensors)?;
         let activation = match config.hidden_act {
             HiddenAct::Silu => Activation::Silu,
+            HiddenAct::SwigluOai { alpha, limit } => Activation::SwigluOai { alpha, limit },
         };
         Ok(Self {
             sequence: Sequence {

@@ -10,7 +10,7 @@
 use super::{Event, LoadMode, LoadOptions, Model, ModelError};
 use crate::bench::{Arm, BenchDecoder};
 use crate::checkpoint::{Checkpoint, CheckpointError, Dtype, Tensor, open_file};
-use crate::config::{ConfigError, ModelConfig};
+use crate::config::{ConfigError, ModelConfig, Variant};
 use crate::generate::Decoder;
 use crate::sampling::{SamplingError, argmax};
 use cpu_tiles::math::sigmoid;
@@ -181,13 +181,11 @@ pub fn run(dir: &Path, options: &ParityOptions) -> Result<ParityReport, ParityEr
     let mut report = ParityReport { level: options.level, figures: Vec::new(), skipped: Vec::new() };
     for folder in model_folders(dir)? {
         let name = folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy().into_owned();
-        let config = match ModelConfig::load(&folder) {
-            Err(error @ ConfigError::UnsupportedVariant { .. }) => {
-                report.skipped.push((name, error.to_string()));
-                continue;
-            }
-            config => config?,
-        };
+        let config = ModelConfig::load(&folder)?;
+        if config.variant != Variant::M27 {
+            report.skipped.push((name, ModelError::UnsupportedVariant(config.variant).to_string()));
+            continue;
+        }
         let checkpoint = Checkpoint::open(&folder)?;
         let expected = Expected::read(&folder)?;
         for precision in [Precision::F32, Precision::Bf16] {

@@ -3,8 +3,8 @@
 //! The weights of a model: used in place in the mapped files, or packed into panels.
 
 use super::norm::RmsNorm;
-use crate::checkpoint::{Dtype, ExpertTensors, LayerTensors, LinearTensors, ModelTensors, Tensor};
-use cpu_tiles::{F8E4M3, Level, PANEL, PackedWeight, Pool, ShapeError, Weight, WeightRef};
+use crate::checkpoint::{FfnTensors, LayerTensors, LinearTensors, MlpTensors, ModelTensors, MoeTensors, Tensor};
+use cpu_tiles::{E8M0, F8E4M3, Format, Level, PANEL, PackedWeight, Pool, ShapeError, Weight, WeightRef};
 use grouped_gemm::{Expert, Experts};
 use half::bf16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -50,15 +50,18 @@ enum Values {
     F32(Elements<f32>),
     Bf16(Elements<bf16>),
     Fp8Block { codes: Elements<F8E4M3>, scales: Elements<f32> },
+    Mxfp8 { codes: Elements<F8E4M3>, scales: Elements<E8M0> },
 }
 
 impl RowMajor {
     fn new(tensors: LinearTensors) -> Self {
-        let LinearTensors { weight, scale, rows, cols } = tensors;
-        let values = match scale {
-            Some(scales) => Values::Fp8Block { codes: Elements::new(weight), scales: Elements::new(scales) },
-            None if weight.dtype() == Dtype::F32 => Values::F32(Elements::new(weight)),
-            None => Values::Bf16(Elements::new(weight)),
+        let LinearTensors { format, weight, scale, rows, cols } = tensors;
+        let scale = || scale.expect("a scaled format has scales");
+        let values = match format {
+            Format::F32 => Values::F32(Elements::new(weight)),
+            Format::Bf16 => Values::Bf16(Elements::new(weight)),
+            Format::Fp8Block => Values::Fp8Block { codes: Elements::new(weight), scales: Elements::new(scale()) },
+            Format::Mxfp8 => Values::Mxfp8 { codes: Elements::new(weight), scales: Elements::new(scale()) },
         };
         Self { n: rows, k: cols, values }
     }
@@ -68,6 +71,7 @@ impl RowMajor {
             Values::F32(values) => WeightRef::f32(self.n, self.k, values.get()),
             Values::Bf16(values) => WeightRef::bf16(self.n, self.k, values.get()),
             Values::Fp8Block { codes, scales } => WeightRef::fp8_block(self.n, self.k, codes.get(), scales.get()),
+            Values::Mxfp8 { codes, scales } => WeightRef::mxfp8(self.n, self.k, codes.get(), scales.get()),
         };
         weight.expect(CHECKED)
     }
@@ -159,7 +163,7 @@ pub(crate) struct Loader<'a> {
 impl Loader<'_> {
     pub(crate) fn load(&mut self, tensors: ModelTensors) -> Result<Weights, ShapeError> {
         let ModelTensors { embed, layers, norm, lm_head } = tensors;
-        let [lm_head] = self.linears([unscaled(lm_head)])?;
+        let [lm_head] = self.linears([unscaled(lm_head, Format::Bf16)])?;
         Ok(Weights {
             embed: Elements::new(embed),
             layers: layers.into_iter().map(|layer| self.layer(layer)).collect::<Result<_, _>>()?,
@@ -169,8 +173,11 @@ impl Loader<'_> {
     }
 
     fn layer(&mut self, tensors: LayerTensors) -> Result<Layer, ShapeError> {
-        let LayerTensors { q, k, v, o, gate, .. } = tensors;
-        let [q, k, v, o, router] = self.linears([q, k, v, o, unscaled(gate)])?;
+        let LayerTensors { q, k, v, o, ffn, .. } = tensors;
+        let FfnTensors::Moe(MoeTensors { router, bias, experts, .. }) = ffn else {
+            unreachable!("Model::load refuses dense layers")
+        };
+        let [q, k, v, o, router] = self.linears([q, k, v, o, unscaled(router, Format::F32)])?;
         Ok(Layer {
             input_norm: self.norm(&tensors.input_norm),
             q,
@@ -181,15 +188,13 @@ impl Loader<'_> {
             k_norm: self.norm(&tensors.k_norm),
             post_norm: self.norm(&tensors.post_norm),
             router,
-            router_bias: tensors.bias.as_f32().expect(CHECKED).into_owned(),
-            experts: LayerExperts(
-                tensors.experts.into_iter().map(|expert| self.expert(expert)).collect::<Result<_, _>>()?,
-            ),
+            router_bias: bias.as_f32().expect(CHECKED).into_owned(),
+            experts: LayerExperts(experts.into_iter().map(|expert| self.expert(expert)).collect::<Result<_, _>>()?),
         })
     }
 
-    fn expert(&mut self, ExpertTensors { w1, w2, w3 }: ExpertTensors) -> Result<ExpertWeights, ShapeError> {
-        let [gate, up, down] = self.linears([w1, w3, w2])?;
+    fn expert(&mut self, MlpTensors { gate, up, down }: MlpTensors) -> Result<ExpertWeights, ShapeError> {
+        let [gate, up, down] = self.linears([gate, up, down])?;
         Ok(ExpertWeights { gate, up, down })
     }
 
@@ -218,9 +223,9 @@ impl Loader<'_> {
 }
 
 /// A weight that is never quantised.
-fn unscaled(weight: Tensor) -> LinearTensors {
+fn unscaled(weight: Tensor, format: Format) -> LinearTensors {
     let (rows, cols) = (weight.shape()[0], weight.shape()[1]);
-    LinearTensors { weight, scale: None, rows, cols }
+    LinearTensors { format, weight, scale: None, rows, cols }
 }
 
 /// Bytes of all linear layers: as stored, and packed.
@@ -233,11 +238,20 @@ pub(crate) fn linear_bytes(tensors: &ModelTensors) -> (u64, u64) {
         stored += bytes as u64;
         packed += (bytes + (padded - tensors.rows * tensors.cols) * tensors.weight.dtype().bits() / 8) as u64;
     };
-    add(&unscaled(lm_head.clone()));
+    add(&unscaled(lm_head.clone(), Format::Bf16));
     for layer in layers {
         [&layer.q, &layer.k, &layer.v, &layer.o].into_iter().for_each(&mut add);
-        add(&unscaled(layer.gate.clone()));
-        layer.experts.iter().flat_map(|expert| [&expert.w1, &expert.w2, &expert.w3]).for_each(&mut add);
+        let mlp = |mlp: &MlpTensors| [&mlp.gate, &mlp.up, &mlp.down].into_iter().for_each(&mut add);
+        match &layer.ffn {
+            FfnTensors::Dense(dense) => [dense].into_iter().for_each(mlp),
+            FfnTensors::Moe(moe) => {
+                moe.experts.iter().chain(&moe.shared).for_each(mlp);
+                add(&unscaled(moe.router.clone(), Format::F32));
+            }
+        }
+        if let Some(index) = &layer.index {
+            [&index.q, &index.k].into_iter().for_each(&mut add);
+        }
     }
     (stored, packed)
 }
