@@ -43,8 +43,7 @@ impl fmt::Debug for Acts {
 impl Acts {
     /// A matrix of zeros.
     pub fn zeroed(level: Level, precision: Precision, m: usize, k: usize) -> Result<Self, ShapeError> {
-        // A line more than needed, so that rows of a power-of-two length do not fall on the same cache sets.
-        let stride = k.next_multiple_of(32) + 32;
+        let stride = row_stride(k);
         let size = if precision == Precision::Bf16 && level.has_bf16_dot() { 2 } else { 4 };
         let bytes = m.checked_mul(stride).and_then(|values| values.checked_mul(size));
         let bytes = bytes.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::OutOfMemory))?;
@@ -140,6 +139,25 @@ impl Acts {
         }
     }
 
+    /// Makes this `[m, k]` of the given kind, in the memory it has where that is enough: for scratch that is used again and
+    /// again. Values are of no meaning until written, the padding to a multiple of 4 too.
+    pub(crate) fn reuse(&mut self, level: Level, precision: Precision, m: usize, k: usize) -> Result<(), ShapeError> {
+        let have = self.buffer.len();
+        (self.level, self.precision, self.m, self.k, self.stride) = (level, precision, m, k, row_stride(k));
+        let size = if self.is_bf16() { 2 } else { 4 };
+        let need = m.checked_mul(self.stride).and_then(|values| values.checked_mul(size));
+        if need.is_none_or(|need| need > have) {
+            *self = Self::zeroed(level, precision, m, k)?;
+        }
+        Ok(())
+    }
+
+    /// All rows, and the values from one to the next.
+    pub(crate) fn rows_mut(&mut self) -> (ValuesMut<'_>, usize) {
+        let stride = self.stride;
+        (self.values_mut(), stride)
+    }
+
     fn values_mut(&mut self) -> ValuesMut<'_> {
         const ALIGNED: &str = "a buffer is aligned to 64 bytes, and its length is a multiple of the value size";
         if self.is_bf16() {
@@ -181,9 +199,15 @@ pub(crate) enum Values<'a> {
     Bf16(&'a [bf16], usize),
 }
 
-enum ValuesMut<'a> {
+pub(crate) enum ValuesMut<'a> {
     F32(&'a mut [f32]),
     Bf16(&'a mut [bf16]),
+}
+
+/// Values from one row of `k` to the next: a line more than needed, so that rows of a power-of-two length do not fall on the
+/// same cache sets.
+fn row_stride(k: usize) -> usize {
+    k.next_multiple_of(32) + 32
 }
 
 enum RowMut<'a> {

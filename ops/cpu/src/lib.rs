@@ -3,6 +3,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod acts;
+pub mod attention;
 pub mod convert;
 pub mod formats;
 mod kernels;

@@ -16,7 +16,7 @@ pub const SILU_MAX_ULP: f64 = 2.0;
 
 /// e^x = 2^n e^r with x = n ln2 + r, |r| <= ln2 / 2; e^r by the degree-7 minimax polynomial of the Cephes library (`expf`).
 #[inline(always)]
-fn exp_v<S: Simd>(s: S, x: S::V) -> S::V {
+pub(crate) fn exp_v<S: Simd>(s: S, x: S::V) -> S::V {
     // Beyond these limits the result is infinite or zero anyway; the order of operands lets a NaN through.
     let x = s.min(s.splat(89.0), s.max(s.splat(-104.0), x));
     let n = s.round(s.mul(x, s.splat(std::f32::consts::LOG2_E)));

@@ -21,16 +21,24 @@ pub(crate) fn pack_panel(level: Level, weight: WeightRef<'_>, panel: usize, k: R
         Data::Bf16(values) => values.as_bytes(),
         Data::Fp8Block { codes, .. } | Data::Mxfp8 { codes, .. } => codes.as_bytes(),
     };
-    let format = weight.format();
-    let size = format.value_bytes();
+    let size = weight.format().value_bytes();
     let first = panel * PANEL;
-    let rows: Vec<&[u8]> = (first..weight.n.min(first + PANEL))
-        .map(|row| &values[(row * weight.k + k.start) * size..(row * weight.k + k.end) * size])
-        .collect();
-    let padded = k.len().next_multiple_of(4);
-    assert_eq!(out.len(), padded * PANEL * size);
+    let count = weight.n.min(first + PANEL).saturating_sub(first);
+    let mut rows = [&[][..]; PANEL];
+    for (row, slice) in (first..).zip(&mut rows[..count]) {
+        *slice = &values[(row * weight.k + k.start) * size..(row * weight.k + k.end) * size];
+    }
+    pack_rows(level, weight.format(), k.len(), &rows[..count], out)
+}
 
-    let (transposed, mut nan) = transpose_blocks(level, format, &rows, out);
+/// [`pack_panel`] of at most 64 rows of `k` values each, as bytes.
+pub(crate) fn pack_rows(level: Level, format: Format, k: usize, rows: &[&[u8]], out: &mut [u8]) -> bool {
+    let size = format.value_bytes();
+    let padded = k.next_multiple_of(4);
+    assert_eq!(out.len(), padded * PANEL * size);
+    assert!(rows.len() <= PANEL && rows.iter().all(|row| row.len() == k * size));
+
+    let (transposed, mut nan) = transpose_blocks(level, format, rows, out);
     // What the block transposition did not cover: the last inputs, the last outputs, and the zeros of the padding.
     for output in 0..PANEL {
         let row = rows.get(output).copied().unwrap_or_default();

@@ -290,6 +290,46 @@ impl<'a> PackedRef<'a> {
         })
     }
 
+    /// Outputs.
+    pub fn n(&self) -> usize {
+        self.n
+    }
+
+    /// Inputs.
+    pub fn k(&self) -> usize {
+        self.k
+    }
+
+    /// How the values are stored.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// The value at `[row, column]`, dequantised in F32: code times scale, rounded once.
+    ///
+    /// # Panics
+    /// When the index is out of range.
+    pub fn get(&self, row: usize, column: usize) -> f32 {
+        assert!(row < self.n && column < self.k, "[{row}, {column}] of a [{}, {}] weight", self.n, self.k);
+        let (panel, output) = (row / PANEL, row % PANEL);
+        let size = self.format.value_bytes();
+        let value = &self.panel(panel)[packed_index(self.format, output, column) * size..][..size];
+        let scale = match self.scales {
+            Scales::None => 1.0,
+            Scales::Block(scales) => scales[row / BLOCK * self.k.div_ceil(BLOCK) + column / BLOCK],
+            Scales::Mx(scales) => {
+                let group = panel * self.k.div_ceil(MX_GROUP) + column / MX_GROUP;
+                E8M0::from_bits(scales[group * PANEL + output]).to_f32()
+            }
+        };
+        match *value {
+            [code] => F8E4M3::from_bits(code).to_f32() * scale,
+            [a, b] => bf16::from_ne_bytes([a, b]).to_f32(),
+            [a, b, c, d] => f32::from_ne_bytes([a, b, c, d]),
+            _ => unreachable!("values have one, two or four bytes"),
+        }
+    }
+
     /// Whether the decoders of the F32 kernels cannot take a panel.
     pub(crate) fn is_special(&self, panel: usize) -> bool {
         self.special.get(panel).copied().unwrap_or(false)
@@ -492,6 +532,17 @@ impl Weight<'_> {
         match self {
             Weight::RowMajor(weight) => weight.format(),
             Weight::Packed(weight) => weight.format,
+        }
+    }
+
+    /// The value at `[row, column]`, dequantised in F32: code times scale, rounded once.
+    ///
+    /// # Panics
+    /// When the index is out of range.
+    pub fn get(&self, row: usize, column: usize) -> f32 {
+        match self {
+            Weight::RowMajor(weight) => weight.get(row, column),
+            Weight::Packed(weight) => weight.get(row, column),
         }
     }
 

@@ -30,6 +30,24 @@ fn bf16_survives_the_way_through_f32() {
 }
 
 #[test]
+fn packed_values_are_read_back_as_they_were_in_every_format() {
+    for level in levels() {
+        for format in FORMATS {
+            for (n, k) in [(1, 1), (70, 37), (130, 300)] {
+                let weight = Owned::new(format, n, k, 5);
+                let (in_place, packed) = (weight.row_major(), weight.packed(level));
+                let packed = packed.as_ref();
+                assert_eq!((packed.n(), packed.k(), packed.format()), (n, k, format));
+                for (row, column) in (0..n).flat_map(|row| (0..k).map(move |column| (row, column))) {
+                    let expected = in_place.get(row, column).to_bits();
+                    assert_eq!(packed.get(row, column).to_bits(), expected, "{level} {format} [{row}, {column}]");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn bulk_decoding_is_that_of_the_codes() {
     let e4m3: Vec<_> = (0..=255).map(F8E4M3::from_bits).collect();
     let e5m2: Vec<_> = (0..=255).map(F8E5M2::from_bits).collect();

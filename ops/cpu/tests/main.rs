@@ -2,6 +2,7 @@
 
 //! All integration tests of the crate, in one binary.
 
+mod attention;
 mod convert;
 mod formats;
 mod level;

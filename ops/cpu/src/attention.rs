@@ -1,0 +1,899 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Attention over blocks of keys and values: an online softmax ([`FlashRows`]), a block in packed layout
+//! ([`PackedBlock`]), and what a cache offers whose blocks are in that layout already ([`PackedBlocks`]).
+//!
+//! ```text
+//! score[j] = scale * (q . k[j]) + bias[j]          out = sum of e^(score[j] - max) * v[j] / sum of e^(score[j] - max)
+//! ```
+//!
+//! over the keys that a row (one query of one query head) sees. Scores, maximum, exponentials and their sum are F32; the
+//! exponentials are rounded to the precision of the state before they multiply the values, and summed before they are
+//! rounded; products are those of [`tile`].
+//!
+//! * A key that a row does not see never reaches it, not even as NaN or infinity in key or value. A key with a bias of minus
+//!   infinity counts as not seen.
+//! * NaN and infinities of keys and values reach exactly the rows that see them.
+//! * A row's result is the same bit for bit whatever rows share the calls, and depends on the order of its blocks and merges.
+
+use crate::acts::{Acts, Precision, ValuesMut};
+use crate::kernels::simd::{Kernel, Simd, dispatch};
+use crate::level::Level;
+use crate::math::exp_v;
+use crate::mem::Buffer;
+use crate::pack;
+use crate::tile::tile;
+use crate::weights::{Format, PANEL, PackedRef, ShapeError, Weight, check_len, packed_index};
+use half::bf16;
+use std::cell::RefCell;
+use std::fmt;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Tiles read the inputs of a product in fours.
+const QUAD: usize = 4;
+
+/// Which rows take part in a block, and what each sees of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rows<'a> {
+    /// Rows of the state, ascending.
+    pub rows: &'a [u32],
+    /// For each, its row of the queries.
+    pub q_rows: &'a [u32],
+    /// For each, how many of the block's first keys it sees (causality, the end of the sequence); 0: none.
+    pub visible: &'a [u32],
+    /// What is added to the scaled scores, `[rows, keys]`, `keys` being the number of values of the block; usually nothing.
+    pub bias: Option<&'a [f32]>,
+}
+
+/// The online softmax of some rows over blocks of keys and values of one KV head.
+///
+/// ```
+/// use cpu_tiles::attention::{FlashRows, PackedBlock, Rows};
+/// use cpu_tiles::{Acts, Format, Level, Pool, Precision};
+///
+/// let (level, pool) = (Level::best(), Pool::new(1)?);
+/// // Two rows of one query each; three keys of one block, of which the first row sees two.
+/// let q = Acts::from_f32(level, &pool, Precision::F32, 2, 4, &[1.0; 8])?;
+/// let (k, v) = ([0.5; 12], [1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 6.0, 6.0, 6.0, 6.0]);
+/// let mut block = PackedBlock::new(Format::F32, 4, 128)?;
+/// block.pack_f32(level, 3, &k, &v, 4)?;
+///
+/// let mut state = FlashRows::new(level, Precision::F32, 4, 2, 128)?;
+/// state.reset(2)?;
+/// let rows = Rows { rows: &[0, 1], q_rows: &[0, 1], visible: &[2, 3], bias: None };
+/// state.block(&q, rows, 0.5, block.keys(), block.values())?;
+///
+/// let mut out = [0.0; 4];
+/// assert!(state.finish(0, &mut out) && out == [1.5; 4]);
+/// assert!(state.finish(1, &mut out) && out == [3.0; 4]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct FlashRows {
+    level: Level,
+    precision: Precision,
+    head_dim: usize,
+    /// Values from one row to the next.
+    stride: usize,
+    /// The most keys of a block.
+    block: usize,
+    /// The rows in use.
+    rows: usize,
+    /// The largest score of each row so far; minus infinity where there is none that is a number.
+    max: Vec<f32>,
+    /// The sum of `e^(score - max)` of each row; zero for a row that has seen no key.
+    sum: Vec<f32>,
+    /// The values weighted with `e^(score - max)`, F32 `[rows, stride]`.
+    values: Buffer,
+}
+
+impl fmt::Debug for FlashRows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { level, precision, head_dim, block, rows, max, .. } = self;
+        write!(f, "FlashRows({rows} of {} rows of {head_dim}, blocks of {block}, {precision:?}, {level})", max.len())
+    }
+}
+
+impl FlashRows {
+    /// A state for up to `rows` rows and blocks of up to `block` keys, with no rows in use. Allocates what it needs; the
+    /// scratch of [`block`](Self::block) belongs to the thread and grows to the largest block.
+    ///
+    /// # Errors
+    /// [`ShapeError::Memory`].
+    pub fn new(
+        level: Level,
+        precision: Precision,
+        head_dim: usize,
+        rows: usize,
+        block: usize,
+    ) -> Result<Self, ShapeError> {
+        let stride = head_dim.checked_next_multiple_of(PANEL);
+        let bytes = stride.and_then(|stride| stride.checked_mul(4)?.checked_mul(rows)).ok_or_else(out_of_memory)?;
+        Ok(Self {
+            level,
+            precision,
+            head_dim,
+            stride: head_dim.next_multiple_of(PANEL),
+            block,
+            rows: 0,
+            max: vec![0.0; rows],
+            sum: vec![0.0; rows],
+            values: Buffer::zeroed(bytes)?,
+        })
+    }
+
+    /// Begins anew with `rows` rows that have seen nothing.
+    ///
+    /// # Errors
+    /// [`ShapeError::Mismatch`] when there is room for fewer.
+    pub fn reset(&mut self, rows: usize) -> Result<(), ShapeError> {
+        check(rows <= self.max.len(), "rows beyond the room of the softmax", self.max.len(), rows)?;
+        self.rows = rows;
+        self.max[..rows].fill(f32::NEG_INFINITY);
+        self.sum[..rows].fill(0.0);
+        let used = rows * self.stride;
+        floats_mut(&mut self.values)[..used].fill(0.0);
+        Ok(())
+    }
+
+    /// The rows in use.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Values of a row.
+    pub fn head_dim(&self) -> usize {
+        self.head_dim
+    }
+
+    /// Takes a block of keys and values into some rows.
+    ///
+    /// * `q`: `[any, head_dim]`, made for the level of the state;
+    /// * `keys`: `[at least the number of values, head_dim]`;
+    /// * `values`: `[head_dim, keys]`. What a packed one holds in the places between its number of keys and the next multiple
+    ///   of 4 is of no meaning.
+    ///
+    /// # Errors
+    /// [`ShapeError`] when sizes do not fit, or a row does not exist; the state is then as before.
+    pub fn block(
+        &mut self,
+        q: &Acts,
+        visible: Rows<'_>,
+        scale: f32,
+        keys: Weight<'_>,
+        values: Weight<'_>,
+    ) -> Result<(), ShapeError> {
+        self.check(q, &visible, keys, values)?;
+        SCRATCH.with_borrow_mut(|scratch| {
+            let scratch = match scratch {
+                Some(scratch) => scratch,
+                None => scratch.insert(Scratch::new()?),
+            };
+            scratch.choose(&visible);
+            if scratch.rows.is_empty() {
+                return Ok(());
+            }
+            self.scores(scratch, q, keys)?;
+            self.softmax(scratch, &visible, scale, values.k())?;
+            self.weigh(scratch, &visible, values)
+        })
+    }
+
+    fn check(&self, q: &Acts, visible: &Rows<'_>, keys: Weight<'_>, values: Weight<'_>) -> Result<(), ShapeError> {
+        let Rows { rows, q_rows, visible, bias } = *visible;
+        check(q.k() == self.head_dim, "columns of the queries", self.head_dim, q.k())?;
+        check(keys.k() == self.head_dim, "columns of the keys", self.head_dim, keys.k())?;
+        check(values.n() == self.head_dim, "outputs of the values", self.head_dim, values.n())?;
+        check(values.k() <= self.block, "keys beyond the room of a block", self.block, values.k())?;
+        check(values.k() <= keys.n(), "values beyond the keys of a block", keys.n(), values.k())?;
+        check_len("q_rows", q_rows.len(), &[rows.len()])?;
+        check_len("visible", visible.len(), &[rows.len()])?;
+        if let Some(bias) = bias {
+            check_len("bias", bias.len(), &[rows.len(), values.k()])?;
+        }
+        let mut next = 0;
+        for ((&row, &q_row), &visible) in rows.iter().zip(q_rows).zip(visible) {
+            check((row as usize) < self.rows, "row beyond the last of the softmax", self.rows, row as usize)?;
+            check((q_row as usize) < q.m(), "row beyond the last of the queries", q.m(), q_row as usize)?;
+            check(visible as usize <= values.k(), "visible keys beyond the block", values.k(), visible as usize)?;
+            check(row as usize >= next, "row that does not ascend", next, row as usize)?;
+            next = row as usize + 1;
+        }
+        Ok(())
+    }
+
+    /// The products of the chosen queries with the keys that any of them sees, `[panels][rows][64]`.
+    fn scores(&self, scratch: &mut Scratch, q: &Acts, keys: Weight<'_>) -> Result<(), ShapeError> {
+        let size = scratch.q_rows.len() * PANEL;
+        let panels = scratch.most.div_ceil(PANEL);
+        let scores = room(&mut scratch.scores, panels * size)?;
+        for (panel, scores) in scores.chunks_exact_mut(size).enumerate() {
+            tile(keys, panel, q, &scratch.q_rows, scores)?;
+        }
+        Ok(())
+    }
+
+    /// Scores to probabilities, their sums and maxima, and what earlier sums shrink by.
+    fn softmax(
+        &mut self,
+        scratch: &mut Scratch,
+        visible: &Rows<'_>,
+        scale: f32,
+        keys: usize,
+    ) -> Result<(), ShapeError> {
+        let Scratch { chosen, rows, scores, shrink, probabilities, .. } = scratch;
+        let probabilities = match probabilities {
+            Some(acts) => {
+                acts.reuse(self.level, self.precision, rows.len(), keys)?;
+                acts
+            }
+            None => probabilities.insert(Acts::zeroed(self.level, self.precision, rows.len(), keys)?),
+        };
+        shrink.resize(rows.len(), 0.0);
+        let (out, stride) = probabilities.rows_mut();
+        let softmax = Softmax {
+            scale,
+            bias: visible.bias.map(|bias| (bias, keys)),
+            chosen,
+            scores: floats_mut(scores),
+            columns: keys,
+            max: &mut self.max,
+            sum: &mut self.sum,
+            shrink,
+            round: self.precision == Precision::Bf16,
+            out,
+            stride,
+        };
+        dispatch(self.level, softmax);
+        Ok(())
+    }
+
+    /// Adds the products of probabilities and values.
+    fn weigh(&mut self, scratch: &mut Scratch, visible: &Rows<'_>, values: Weight<'_>) -> Result<(), ShapeError> {
+        let Scratch { chosen, rows, numbers, products, shrink, probabilities, .. } = scratch;
+        let Some(probabilities) = probabilities else { return Ok(()) };
+        numbers.clear();
+        numbers.extend(0..rows.len() as u32);
+        let products = room(products, rows.len() * PANEL)?;
+        for panel in 0..values.panels() {
+            tile(values, panel, probabilities, numbers, products)?;
+            if !dispatch(self.level, AllFinite(products)) {
+                for (i, (row, product)) in chosen.iter().zip(products.chunks_exact_mut(PANEL)).enumerate() {
+                    let sees_all = row.visible == values.k().next_multiple_of(QUAD) && visible.bias.is_none();
+                    if !sees_all && product.iter().any(|x| !x.is_finite()) {
+                        let bias = visible.bias.map(|bias| &bias[row.place * values.k()..]);
+                        weigh_visible(values, panel, probabilities, i as u32, row.visible, bias, product)?;
+                    }
+                }
+            }
+            let accumulate = Accumulate {
+                chosen,
+                shrink,
+                products,
+                values: floats_mut(&mut self.values),
+                stride: self.stride,
+                column: panel * PANEL,
+            };
+            dispatch(self.level, accumulate);
+        }
+        Ok(())
+    }
+
+    /// Takes another part of the same rows in, as if its blocks had been taken after those of this one, up to rounding.
+    ///
+    /// # Errors
+    /// [`ShapeError::Mismatch`] when the rows in use or their sizes differ.
+    pub fn merge(&mut self, other: &FlashRows) -> Result<(), ShapeError> {
+        check(other.head_dim == self.head_dim, "values of a merged row", self.head_dim, other.head_dim)?;
+        check(other.rows == self.rows, "rows to be merged", self.rows, other.rows)?;
+        let merge = Merge {
+            max: &mut self.max[..self.rows],
+            sum: &mut self.sum,
+            values: floats_mut(&mut self.values),
+            other_max: &other.max,
+            other_sum: &other.sum,
+            other_values: floats(&other.values),
+            stride: self.stride,
+        };
+        dispatch(self.level, merge);
+        Ok(())
+    }
+
+    /// Writes the result of a row, `[head_dim]`, and says whether the row has seen a key; if not, the result is zero.
+    ///
+    /// # Panics
+    /// When there is no such row, or `out` has another length.
+    pub fn finish(&self, row: usize, out: &mut [f32]) -> bool {
+        assert!(row < self.rows, "row {row} of a softmax with {} rows", self.rows);
+        assert_eq!(out.len(), self.head_dim, "values of a row");
+        // Of the largest score, one is counted; so a sum that is zero is that of no key. NaN is no zero.
+        let sum = self.sum[row];
+        let values = &floats(&self.values)[row * self.stride..][..out.len()];
+        if sum == 0.0 {
+            out.fill(0.0);
+            return false;
+        }
+        let factor = 1.0 / sum;
+        for (out, value) in out.iter_mut().zip(values) {
+            *out = value * factor;
+        }
+        true
+    }
+}
+
+/// A row that sees something of a block.
+#[derive(Clone, Copy)]
+struct Chosen {
+    /// Row of the state.
+    row: usize,
+    visible: usize,
+    /// Place in the caller's list.
+    place: usize,
+}
+
+/// Scratch of a thread.
+struct Scratch {
+    chosen: Vec<Chosen>,
+    /// Of the chosen, row of the state and row of the queries.
+    rows: Vec<u32>,
+    q_rows: Vec<u32>,
+    /// 0, 1, 2 ...
+    numbers: Vec<u32>,
+    /// The most keys that one of them sees.
+    most: usize,
+    scores: Buffer,
+    products: Buffer,
+    shrink: Vec<f32>,
+    probabilities: Option<Acts>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Option<Scratch>> = const { RefCell::new(None) };
+}
+
+impl Scratch {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            chosen: Vec::new(),
+            rows: Vec::new(),
+            q_rows: Vec::new(),
+            numbers: Vec::new(),
+            most: 0,
+            scores: Buffer::zeroed(0)?,
+            products: Buffer::zeroed(0)?,
+            shrink: Vec::new(),
+            probabilities: None,
+        })
+    }
+
+    /// Lists the rows that see something.
+    fn choose(&mut self, visible: &Rows<'_>) {
+        self.chosen.clear();
+        self.rows.clear();
+        self.q_rows.clear();
+        self.most = 0;
+        for (place, (&row, &q_row)) in visible.rows.iter().zip(visible.q_rows).enumerate() {
+            let visible = visible.visible[place] as usize;
+            if visible > 0 {
+                self.chosen.push(Chosen { row: row as usize, visible, place });
+                self.rows.push(row);
+                self.q_rows.push(q_row);
+                self.most = self.most.max(visible);
+            }
+        }
+    }
+}
+
+/// See [`FlashRows::softmax`].
+struct Softmax<'a> {
+    scale: f32,
+    bias: Option<(&'a [f32], usize)>,
+    chosen: &'a [Chosen],
+    /// Products, `[panels][chosen][64]`; overwritten.
+    scores: &'a mut [f32],
+    /// Keys of the block.
+    columns: usize,
+    max: &'a mut [f32],
+    sum: &'a mut [f32],
+    shrink: &'a mut [f32],
+    /// Whether probabilities are rounded to BF16.
+    round: bool,
+    /// Probabilities, `[chosen]` rows of `stride` values, with room for columns up to a multiple of 32.
+    out: ValuesMut<'a>,
+    stride: usize,
+}
+
+impl Kernel for Softmax<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        let panel = self.chosen.len() * PANEL;
+        // Whole vectors up to the padding of the columns.
+        let columns = self.columns.next_multiple_of(S::LANES);
+        let scale = s.splat(self.scale);
+        assert!(columns <= self.stride && self.shrink.len() == self.chosen.len());
+        for i in 0..self.chosen.len() {
+            let Chosen { row, visible, place } = self.chosen[i];
+            let vectors = visible.div_ceil(S::LANES);
+            // Where a vector of scores lies.
+            let at = |vector: usize| {
+                let key = vector * S::LANES;
+                key / PANEL * panel + i * PANEL + key % PANEL
+            };
+            assert!(vectors > 0 && at(vectors - 1) + S::LANES <= self.scores.len());
+            let scores = self.scores.as_mut_ptr();
+
+            let mut most = s.splat(self.max[row]);
+            for vector in 0..vectors {
+                let p = scores.wrapping_add(at(vector));
+                let first = vector * S::LANES;
+                // SAFETY: the vector is inside the scores by the assertion: places grow with the number.
+                unsafe {
+                    s.store(p, s.mul(s.load(p), scale));
+                    if let Some((bias, keys)) = self.bias {
+                        let bias = &bias[place * keys + first..(place + 1) * keys];
+                        for (lane, bias) in bias[..S::LANES.min(visible - first)].iter().enumerate() {
+                            // A hidden key must not show as NaN.
+                            let score = *p.add(lane) + bias;
+                            *p.add(lane) = if *bias == f32::NEG_INFINITY { *bias } else { score };
+                        }
+                    }
+                    for lane in visible.min(first + S::LANES)..first + S::LANES {
+                        *p.add(lane - first) = f32::NEG_INFINITY;
+                    }
+                    // A NaN leaves the maximum as it is.
+                    most = s.max(s.load(p), most);
+                }
+            }
+            let max = s.reduce_max(most);
+            let shift = if max == f32::NEG_INFINITY { 0.0 } else { max };
+            let shift_v = s.splat(shift);
+
+            let mut sum = s.splat(0.0);
+            for vector in 0..vectors {
+                // SAFETY: as above; `columns <= stride` covers the output.
+                unsafe {
+                    let e = exp_v(s, s.sub(s.load(scores.wrapping_add(at(vector))), shift_v));
+                    sum = s.add(sum, e);
+                    store_probabilities(s, &mut self.out, self.round, i * self.stride + vector * S::LANES, e);
+                }
+            }
+            for vector in vectors..columns / S::LANES {
+                // SAFETY: `columns <= stride`.
+                unsafe {
+                    store_probabilities(
+                        s,
+                        &mut self.out,
+                        self.round,
+                        i * self.stride + vector * S::LANES,
+                        s.splat(0.0),
+                    );
+                }
+            }
+            // What was summed so far is relative to the old maximum.
+            let shrink = exp_one(s, self.max[row] - shift);
+            self.shrink[i] = shrink;
+            self.sum[row] = self.sum[row] * shrink + s.reduce_add(sum);
+            self.max[row] = max;
+        }
+    }
+}
+
+/// # Safety
+/// `at` and the LANES values from it are inside the output.
+#[inline(always)]
+unsafe fn store_probabilities<S: Simd>(s: S, out: &mut ValuesMut<'_>, round: bool, at: usize, e: S::V) {
+    // SAFETY: the caller's promise; `bf16` is a transparent `u16`.
+    unsafe {
+        match out {
+            ValuesMut::Bf16(out) => s.store_bf16(out.as_mut_ptr().wrapping_add(at).cast(), e),
+            ValuesMut::F32(out) => {
+                let mut e = e;
+                if round {
+                    let mut words = [0_u16; 16];
+                    s.store_bf16(words.as_mut_ptr(), e);
+                    e = s.load_bf16(words.as_ptr());
+                }
+                s.store(out.as_mut_ptr().wrapping_add(at), e);
+            }
+        }
+    }
+}
+
+/// e^x of one value, rounded as those of vectors.
+#[inline(always)]
+fn exp_one<S: Simd>(s: S, x: f32) -> f32 {
+    let mut lanes = [0.0; 16];
+    // SAFETY: LANES is at most 16.
+    unsafe { s.store(lanes.as_mut_ptr(), exp_v(s, s.splat(x))) };
+    lanes[0]
+}
+
+/// Whether all values are finite.
+struct AllFinite<'a>(&'a [f32]);
+
+impl Kernel for AllFinite<'_> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> bool {
+        let zero = s.splat(0.0);
+        let mut sums = [zero; 4];
+        for x in self.0.chunks_exact(PANEL) {
+            for at in (0..PANEL).step_by(4 * S::LANES) {
+                for j in 0..4 {
+                    // SAFETY: the chunk has 64 values, a multiple of four vectors.
+                    let x = unsafe { s.load(x.as_ptr().wrapping_add(at + j * S::LANES)) };
+                    // Zero for a finite value, else NaN.
+                    sums[j] = s.fma(x, zero, sums[j]);
+                }
+            }
+        }
+        s.reduce_add(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3]))) == 0.0
+    }
+}
+
+/// `values = values * shrink + products`, of the columns of one panel.
+struct Accumulate<'a> {
+    chosen: &'a [Chosen],
+    shrink: &'a [f32],
+    products: &'a [f32],
+    values: &'a mut [f32],
+    stride: usize,
+    column: usize,
+}
+
+impl Kernel for Accumulate<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for ((row, shrink), products) in self.chosen.iter().zip(self.shrink).zip(self.products.chunks_exact(PANEL)) {
+            let values = &mut self.values[row.row * self.stride + self.column..][..PANEL];
+            let shrink = s.splat(*shrink);
+            for at in (0..PANEL).step_by(S::LANES) {
+                // SAFETY: both slices have 64 values, a multiple of LANES.
+                unsafe {
+                    let (value, product) = (values.as_mut_ptr().wrapping_add(at), products.as_ptr().wrapping_add(at));
+                    s.store(value, s.fma(s.load(value), shrink, s.load(product)));
+                }
+            }
+        }
+    }
+}
+
+/// See [`FlashRows::merge`].
+struct Merge<'a> {
+    max: &'a mut [f32],
+    sum: &'a mut [f32],
+    values: &'a mut [f32],
+    other_max: &'a [f32],
+    other_sum: &'a [f32],
+    other_values: &'a [f32],
+    stride: usize,
+}
+
+impl Kernel for Merge<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let stride = self.stride;
+        for row in 0..self.max.len() {
+            // A part that has seen nothing is not multiplied in: nothing changes, not even by rounding.
+            if self.other_sum[row] == 0.0 {
+                continue;
+            }
+            let (a, b) = (self.max[row], self.other_max[row]);
+            let max = a.max(b);
+            let shift = if max == f32::NEG_INFINITY { 0.0 } else { max };
+            let (old, new) = (exp_one(s, a - shift), exp_one(s, b - shift));
+            self.max[row] = max;
+            self.sum[row] = self.sum[row] * old + self.other_sum[row] * new;
+            let values = &mut self.values[row * stride..(row + 1) * stride];
+            let other = &self.other_values[row * stride..(row + 1) * stride];
+            let (old, new) = (s.splat(old), s.splat(new));
+            for at in (0..stride).step_by(S::LANES) {
+                // SAFETY: both slices have `stride` values, a multiple of 64.
+                unsafe {
+                    let (value, other) = (values.as_mut_ptr().wrapping_add(at), other.as_ptr().wrapping_add(at));
+                    s.store(value, s.fma(s.load(value), old, s.mul(s.load(other), new)));
+                }
+            }
+        }
+    }
+}
+
+/// The product of one row's probabilities with the values of the keys it sees, all others being zero: where something that
+/// it does not see is not finite, zero times it would be NaN. The bits are those of a block without such values.
+#[cold]
+fn weigh_visible(
+    values: Weight<'_>,
+    panel: usize,
+    probabilities: &Acts,
+    row: u32,
+    visible: usize,
+    bias: Option<&[f32]>,
+    product: &mut [f32],
+) -> Result<(), ShapeError> {
+    let (n, k) = ((values.n() - panel * PANEL).min(PANEL), values.k());
+    let capacity = k.next_multiple_of(QUAD);
+    let sees = |key: usize| key < visible && bias.is_none_or(|bias| bias[key] != f32::NEG_INFINITY);
+    let format = if values.format() == Format::Bf16 { Format::Bf16 } else { Format::F32 };
+    let mut seen = vec![0.0_f32; PANEL * capacity];
+    for key in (0..k).filter(|key| sees(*key)) {
+        for output in 0..n {
+            seen[packed_index(format, output, key)] = values.get(panel * PANEL + output, key);
+        }
+    }
+    if format == Format::Bf16 {
+        let seen: Vec<_> = seen.into_iter().map(bf16::from_f32).collect();
+        tile(PackedRef::bf16(n, k, capacity, &seen)?.into(), 0, probabilities, &[row], product)
+    } else {
+        tile(PackedRef::f32(n, k, capacity, &seen)?.into(), 0, probabilities, &[row], product)
+    }
+}
+
+/// A block of keys and values of one KV head, packed for the tiles from plain ones. Its memory is used again by the next
+/// block.
+pub struct PackedBlock {
+    format: Format,
+    head_dim: usize,
+    /// The most keys.
+    block: usize,
+    /// The keys it has.
+    count: usize,
+    keys: Buffer,
+    values: Buffer,
+}
+
+impl fmt::Debug for PackedBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { format, head_dim, block, count, .. } = self;
+        write!(f, "PackedBlock({count} of {block} keys of {head_dim}, {format})")
+    }
+}
+
+impl PackedBlock {
+    /// An empty block for up to `block` keys.
+    ///
+    /// # Errors
+    /// [`ShapeError::Memory`]; [`ShapeError::Mismatch`] for a format of other values than F32 and BF16.
+    pub fn new(format: Format, head_dim: usize, block: usize) -> Result<Self, ShapeError> {
+        let size = format.value_bytes();
+        if size == 1 {
+            return Err(ShapeError::Mismatch { what: "bytes of a value of a packed block", expected: 2, found: size });
+        }
+        let bytes = |n: usize, k: usize| {
+            let panels = n.checked_next_multiple_of(PANEL)?.checked_mul(k.checked_next_multiple_of(QUAD)?)?;
+            panels.checked_mul(size)
+        };
+        let (keys, values) = bytes(block, head_dim).zip(bytes(head_dim, block)).ok_or_else(out_of_memory)?;
+        Ok(Self { format, head_dim, block, count: 0, keys: Buffer::zeroed(keys)?, values: Buffer::zeroed(values)? })
+    }
+
+    /// Packs `keys` keys and values, BF16 `[keys]` rows of `head_dim` values, `stride` values from one row to the next.
+    ///
+    /// # Errors
+    /// [`ShapeError`] when there are more keys than room, or a slice is too short; the block is then as before.
+    pub fn pack_bf16(
+        &mut self,
+        level: Level,
+        keys: usize,
+        k: &[bf16],
+        v: &[bf16],
+        stride: usize,
+    ) -> Result<(), ShapeError> {
+        self.check(keys, k.len(), v.len(), stride)?;
+        match self.format {
+            Format::F32 => self.pack_values(keys, k, v, stride, bf16::to_f32),
+            _ => self.pack(level, keys, k, v, stride),
+        }
+        Ok(())
+    }
+
+    /// As [`pack_bf16`](Self::pack_bf16) from F32; rounded where the block is BF16.
+    ///
+    /// # Errors
+    /// As [`pack_bf16`](Self::pack_bf16).
+    pub fn pack_f32(
+        &mut self,
+        level: Level,
+        keys: usize,
+        k: &[f32],
+        v: &[f32],
+        stride: usize,
+    ) -> Result<(), ShapeError> {
+        self.check(keys, k.len(), v.len(), stride)?;
+        match self.format {
+            Format::F32 => self.pack(level, keys, k, v, stride),
+            _ => self.pack_values(keys, k, v, stride, bf16::from_f32),
+        }
+        Ok(())
+    }
+
+    fn check(&self, keys: usize, k: usize, v: usize, stride: usize) -> Result<(), ShapeError> {
+        check(keys <= self.block, "keys beyond the room of a block", self.block, keys)?;
+        check(stride >= self.head_dim, "stride below the head dimension", self.head_dim, stride)?;
+        let needed = match keys {
+            0 => 0,
+            keys => (keys - 1).checked_mul(stride).and_then(|n| n.checked_add(self.head_dim)).unwrap_or(usize::MAX),
+        };
+        check(k >= needed, "number of key elements", needed, k)?;
+        check(v >= needed, "number of value elements", needed, v)
+    }
+
+    /// Packs values of the block's own format.
+    fn pack<T>(&mut self, level: Level, keys: usize, k: &[T], v: &[T], stride: usize)
+    where
+        T: Copy + FromBytes + IntoBytes + Immutable + KnownLayout,
+    {
+        let (head_dim, size) = (self.head_dim, size_of::<T>());
+        let rows = |panel: usize| panel * PANEL..keys.min((panel + 1) * PANEL);
+        let panel_bytes = head_dim.next_multiple_of(QUAD) * PANEL * size;
+        for panel in 0..keys.div_ceil(PANEL) {
+            let mut slices = [&[][..]; PANEL];
+            for (slice, row) in slices.iter_mut().zip(rows(panel)) {
+                *slice = k[row * stride..][..head_dim].as_bytes();
+            }
+            let out = &mut self.keys[panel * panel_bytes..(panel + 1) * panel_bytes];
+            pack::pack_rows(level, self.format, head_dim, &slices[..rows(panel).len()], out);
+        }
+
+        let capacity = self.block.next_multiple_of(QUAD);
+        let values = <[T]>::mut_from_bytes(&mut self.values).expect(ALIGNED);
+        let interleave = Interleave { keys, head_dim, v, stride, capacity, out: values, zero: T::new_zeroed() };
+        dispatch(level, interleave);
+        self.count = keys;
+    }
+
+    /// Packs values of another format, one at a time.
+    fn pack_values<F: Copy, T>(&mut self, keys: usize, k: &[F], v: &[F], stride: usize, convert: impl Fn(F) -> T)
+    where
+        T: Copy + FromBytes + IntoBytes + Immutable + KnownLayout,
+    {
+        let (format, head_dim) = (self.format, self.head_dim);
+        let (key_capacity, value_capacity) = (head_dim.next_multiple_of(QUAD), self.block.next_multiple_of(QUAD));
+        let packed_keys = <[T]>::mut_from_bytes(&mut self.keys).expect(ALIGNED);
+        let packed_values = <[T]>::mut_from_bytes(&mut self.values).expect(ALIGNED);
+        let index = |output: usize, capacity: usize, k: usize| {
+            output / PANEL * PANEL * capacity + packed_index(format, output % PANEL, k)
+        };
+        for key in 0..keys.next_multiple_of(QUAD).min(value_capacity) {
+            for channel in 0..head_dim {
+                let at = key * stride + channel;
+                if key < keys {
+                    packed_keys[index(key, key_capacity, channel)] = convert(k[at]);
+                }
+                packed_values[index(channel, value_capacity, key)] =
+                    if key < keys { convert(v[at]) } else { T::new_zeroed() };
+            }
+        }
+        self.count = keys;
+    }
+
+    /// The keys, `[keys, head_dim]`.
+    pub fn keys(&self) -> Weight<'_> {
+        let capacity = self.head_dim.next_multiple_of(QUAD);
+        let bytes = self.count.next_multiple_of(PANEL) * capacity * self.format.value_bytes();
+        self.packed(self.count, self.head_dim, capacity, &self.keys[..bytes])
+    }
+
+    /// The values, `[head_dim, keys]`.
+    pub fn values(&self) -> Weight<'_> {
+        self.packed(self.head_dim, self.count, self.block.next_multiple_of(QUAD), &self.values)
+    }
+
+    fn packed<'a>(&self, n: usize, k: usize, capacity: usize, bytes: &'a [u8]) -> Weight<'a> {
+        let packed = match self.format {
+            Format::F32 => PackedRef::f32(n, k, capacity, <[f32]>::ref_from_bytes(bytes).expect(ALIGNED)),
+            _ => PackedRef::bf16(n, k, capacity, <[bf16]>::ref_from_bytes(bytes).expect(ALIGNED)),
+        };
+        packed.expect("the buffers were made for the sizes").into()
+    }
+}
+
+/// Values `[keys][stride]` to panels `[head_dim / 64][capacity][64]` in packed order, with zeros up to a multiple of four keys.
+struct Interleave<'a, T> {
+    keys: usize,
+    head_dim: usize,
+    v: &'a [T],
+    stride: usize,
+    capacity: usize,
+    out: &'a mut [T],
+    zero: T,
+}
+
+impl<T: Copy> Kernel for Interleave<'_, T> {
+    type Output = ();
+
+    // Plain loops, for the compiler to make vector code of in the function of the level.
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let Self { keys, head_dim, v, stride, capacity, out, zero } = self;
+        // Keys that lie side by side for each output: pairs in BF16.
+        let side = 4 / size_of::<T>();
+        for (panel, out) in out.chunks_exact_mut(PANEL * capacity).enumerate() {
+            let width = PANEL.min(head_dim - panel * PANEL);
+            let row = |key: usize| &v[key * stride + panel * PANEL..][..width];
+            for (step, out) in out.chunks_exact_mut(PANEL * side).take(keys.next_multiple_of(QUAD) / side).enumerate() {
+                let key = step * side;
+                let out = &mut out[..side * width];
+                match (side, key < keys, key + 1 < keys) {
+                    (_, false, _) => out.fill(zero),
+                    (1, _, _) => out.copy_from_slice(row(key)),
+                    (_, _, true) => {
+                        for ((out, a), b) in out.chunks_exact_mut(2).zip(row(key)).zip(row(key + 1)) {
+                            out[0] = *a;
+                            out[1] = *b;
+                        }
+                    }
+                    (_, _, false) => {
+                        for (out, a) in out.chunks_exact_mut(2).zip(row(key)) {
+                            out[0] = *a;
+                            out[1] = zero;
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A KV cache whose blocks are in packed layout already, so that nothing is packed while decoding.
+///
+/// Blocks are physical ones; which of them a sequence owns, and in which order, is the business of the caller.
+pub trait PackedBlocks: Sync {
+    /// KV heads.
+    fn kv_heads(&self) -> usize;
+
+    /// Channels of a head.
+    fn head_dim(&self) -> usize;
+
+    /// Tokens of a block.
+    fn block_tokens(&self) -> usize;
+
+    /// Physical blocks.
+    fn blocks(&self) -> usize;
+
+    /// The precision of activations that the keys and values have.
+    fn precision(&self) -> Precision;
+
+    /// The keys of a block, `[block_tokens, head_dim]`; rows of tokens that were never written are of no meaning.
+    ///
+    /// # Errors
+    /// [`ShapeError`] when there is no such head or block.
+    fn keys(&self, kv_head: usize, block: usize) -> Result<PackedRef<'_>, ShapeError>;
+
+    /// The values of the first `tokens` tokens of a block, `[head_dim, tokens]`.
+    ///
+    /// # Errors
+    /// [`ShapeError`] when there is no such head or block, or a block has fewer tokens.
+    fn values(&self, kv_head: usize, block: usize, tokens: usize) -> Result<PackedRef<'_>, ShapeError>;
+}
+
+const ALIGNED: &str = "a buffer is aligned to 64 bytes, and its length is a multiple of the value size";
+
+fn floats(buffer: &Buffer) -> &[f32] {
+    <[f32]>::ref_from_bytes(buffer).expect(ALIGNED)
+}
+
+fn floats_mut(buffer: &mut Buffer) -> &mut [f32] {
+    <[f32]>::mut_from_bytes(buffer).expect(ALIGNED)
+}
+
+/// `values` F32 values of scratch, whose contents are of no meaning.
+fn room(buffer: &mut Buffer, values: usize) -> Result<&mut [f32], ShapeError> {
+    if buffer.len() < values * 4 {
+        *buffer = Buffer::zeroed(values * 4)?;
+    }
+    Ok(&mut floats_mut(buffer)[..values])
+}
+
+fn out_of_memory() -> ShapeError {
+    std::io::Error::from(std::io::ErrorKind::OutOfMemory).into()
+}
+
+fn check(ok: bool, what: &'static str, expected: usize, found: usize) -> Result<(), ShapeError> {
+    if ok { Ok(()) } else { Err(ShapeError::Mismatch { what, expected, found }) }
+}
