@@ -274,8 +274,12 @@ impl Job<'_> {
 
     /// The queries of a tile for one KV head, `[queries * group, head_dim]`.
     fn load(&self, queries: Range<usize>, kv_head: usize) -> Result<Acts, ShapeError> {
-        fn gather<T: Copy>(values: &[T], starts: impl Iterator<Item = usize>, width: usize) -> Vec<T> {
-            starts.flat_map(|start| &values[start..start + width]).copied().collect()
+        fn gather<T: Copy>(values: &[T], starts: impl ExactSizeIterator<Item = usize>, width: usize) -> Vec<T> {
+            let mut gathered = Vec::with_capacity(starts.len() * width);
+            for start in starts {
+                gathered.extend_from_slice(&values[start..start + width]);
+            }
+            gathered
         }
         let &Self { level, pool, precision, .. } = self;
         let (group, head_dim) = (self.dims.group(), self.dims.head_dim);
