@@ -4,7 +4,7 @@
 //! of a row nor the memory around a block has an effect.
 
 use crate::support::levels;
-use cpu_tiles::attention::{FlashRows, PackedBlock, Rows};
+use cpu_tiles::attention::{FlashRows, PackedBlock, PackedBlocks, PackedPages, Rows};
 use cpu_tiles::weights::packed_index;
 use cpu_tiles::{Acts, Format, Level, PANEL, PackedRef, Pool, Precision, Weight, WeightRef};
 use half::bf16;
@@ -467,6 +467,79 @@ fn plain_strided_blocks_are_packed_as_they_are() {
                 assert_eq!(packed_v, plain(&v), "{level} values");
             }
         }
+    }
+}
+
+#[test]
+fn pages_hold_what_was_written_all_at_once_or_token_by_token() {
+    let (heads, pages) = (3, 2);
+    for level in levels() {
+        for (d, block, tokens) in [(32, 64, 64), (40, 20, 18), (5, 7, 7), (70, 130, 129)] {
+            for format in [Format::F32, Format::Bf16] {
+                let stride = heads * d;
+                let (k, v) = (filled(1, tokens * stride), filled(2, tokens * stride));
+                let (k16, v16) = (narrow(&k), narrow(&v));
+                let [mut whole, mut grown] =
+                    [(); 2].map(|()| PackedPages::new(format, heads, d, block, pages).unwrap());
+                assert_eq!(
+                    (whole.kv_heads(), whole.head_dim(), whole.block_tokens(), whole.blocks()),
+                    (heads, d, block, pages)
+                );
+                let expected = if format == Format::F32 { Precision::F32 } else { Precision::Bf16 };
+                assert_eq!(whole.precision(), expected);
+                for head in 0..heads {
+                    let at = head * d;
+                    whole.write_bf16(level, 1, head, 0, tokens, &k16[at..], &v16[at..], stride).unwrap();
+                    for token in 0..tokens {
+                        let at = at + token * stride;
+                        grown.write_f32(level, 1, head, token, 1, &k[at..], &v[at..], stride).unwrap();
+                    }
+                }
+                let q = Case::new(d, 4, 1, 3).acts(level, Precision::F32);
+                for head in 0..heads {
+                    let [a, b] = [&whole, &grown].map(|pages| {
+                        let (keys, values) = (pages.keys(head, 1).unwrap(), pages.values(head, 1, tokens).unwrap());
+                        assert_eq!((keys.n(), keys.k(), values.n(), values.k()), (block, d, d, tokens));
+                        for (token, channel) in
+                            (0..tokens).flat_map(|token| (0..d).map(move |channel| (token, channel)))
+                        {
+                            let at = token * stride + head * d + channel;
+                            assert_eq!(keys.get(token, channel), k[at], "{level} {format}");
+                            assert_eq!(values.get(channel, token), v[at], "{level} {format}");
+                        }
+                        let mut state = FlashRows::new(level, Precision::F32, d, 4, block).unwrap();
+                        state.reset(4).unwrap();
+                        let all = [0, 1, 2, 3];
+                        let rows = Rows { rows: &all, q_rows: &all, visible: &[tokens as u32; 4], bias: None };
+                        state.block(&q, rows, 1.0, keys.into(), values.into()).unwrap();
+                        bits(&finish(&state))
+                    });
+                    assert_eq!(a, b, "{level} {format}");
+                    // The other page is untouched.
+                    assert!((0..d).all(|channel| whole.keys(head, 0).unwrap().get(0, channel) == 0.0));
+                }
+            }
+        }
+    }
+    let mut pages = PackedPages::new(Format::F32, 3, 4, 6, 2).unwrap();
+    let x = [0.0; 24];
+    for (page, head, first, count, message) in [
+        (2, 0, 0, 1, "page beyond the last is 2, expected 2"),
+        (0, 3, 0, 1, "KV head beyond the last is 3, expected 3"),
+        (0, 0, 5, 2, "keys beyond the room of a block is 7, expected 6"),
+    ] {
+        let error = pages.write_f32(Level::SCALAR, page, head, first, count, &x, &x, 4).unwrap_err();
+        assert_eq!(error.to_string(), message);
+    }
+    assert_eq!(pages.keys(0, 2).unwrap_err().to_string(), "page beyond the last is 2, expected 2");
+    let message = "keys beyond the room of a block is 7, expected 6";
+    assert_eq!(pages.values(0, 0, 7).unwrap_err().to_string(), message);
+    assert!(PackedPages::new(Format::F32, usize::MAX, 4, 6, 2).is_err());
+    // Blocks and heads of no size hold nothing and break nothing.
+    for (d, block) in [(0, 4), (4, 0), (0, 0)] {
+        let mut pages = PackedPages::new(Format::Bf16, 1, d, block, 1).unwrap();
+        pages.write_f32(Level::best(), 0, 0, 0, block, &[0.0; 16], &[0.0; 16], d).unwrap();
+        pages.write_f32(Level::best(), 0, 0, block, 0, &[], &[], d).unwrap();
     }
 }
 
