@@ -96,6 +96,7 @@ pub enum CheckpointError {
 const HELP: &str = "What helps:
   model-minimax bench --synthetic slice                     needs no checkpoint: makes a synthetic one and keeps it
   hf download MiniMaxAI/MiniMax-M2.7 --local-dir DIR        fetches the published weights (230 GB)
+  hf download MiniMaxAI/MiniMax-M3-MXFP8 --local-dir DIR    those of MiniMax-M3 (442 GB)
   model-minimax bench --model-path DIR                      names the folder, as does MODEL_PATH=DIR";
 
 /// What a folder holds, for errors.
