@@ -17,7 +17,7 @@ use super::safetensors::HeaderEntry;
 compile_error!("safetensors data is little-endian and used in place: big-endian machines are not supported");
 
 /// Element types of the safetensors format. All are known, so that any file can be listed; the models here use
-/// `F8E4M3`, `Bf16` and `F32`.
+/// `F8E4M3`, `Bf16`, `F32`, and for the scales of MXFP8 `U8` or `F8E8M0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names of the format")]
 pub enum Dtype {
