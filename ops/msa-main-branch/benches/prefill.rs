@@ -32,7 +32,7 @@ cargo bench -p msa-main-branch -- [options]
 ";
 
 const SCHEMA: &str = "msa-main-branch-bench/1";
-const DIMS: AttentionDims = AttentionDims::MINIMAX_M3;
+const DIMS: AttentionDims = AttentionDims::M3;
 const TOPK: usize = 16;
 const SLICE: Duration = Duration::from_millis(100);
 /// Many times any last-level cache.
@@ -338,7 +338,8 @@ fn run(options: &Options) -> Result<(), Failure> {
             (Bf16, PerTile, 1024, 31 * 1024),
         ]);
     }
-    let cases = cases.into_iter().map(|(precision, selection, n, start)| Case::new(options, precision, selection, n, start));
+    let cases =
+        cases.into_iter().map(|(precision, selection, n, start)| Case::new(options, precision, selection, n, start));
     let wanted = |case: &Case| case.kernel.contains(&options.case) || case.shape.contains(&options.case);
     let mut cases: Vec<_> = cases.filter(wanted).collect();
 

@@ -14,7 +14,7 @@ use crate::shape::{
 };
 use cpu_tiles::attention::{FlashRows, PackedBlock, Rows};
 use cpu_tiles::threads::ColumnPanels;
-use cpu_tiles::{Acts, Format, Level, Pool, Precision, ShapeError, Weight};
+use cpu_tiles::{Acts, Level, Pool, Precision, ShapeError, Weight};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 use std::ops::Range;
@@ -27,8 +27,21 @@ const STATE_BYTES: usize = 256 << 10;
 const ROW_GROUP: usize = 6;
 /// Tiles that each thread gets at least, where there are so many queries: the longest is some times the average.
 const TILES_PER_THREAD: usize = 4;
-/// Up to this much the blocks of a call are packed once, for all its tiles; beyond, each tile packs those it visits.
-const PACKED_BYTES: usize = 256 << 20;
+
+/// How the work is cut, without effect on the result.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tiling {
+    /// The most queries of a tile.
+    pub(crate) queries: usize,
+    /// Up to this much the blocks of a call are packed once, for all its tiles; beyond, each tile packs those it visits.
+    pub(crate) packed_bytes: usize,
+}
+
+impl Default for Tiling {
+    fn default() -> Self {
+        Self { queries: usize::MAX, packed_bytes: 256 << 20 }
+    }
+}
 
 /// Causal attention of a chunk of queries to the keys of the blocks that they list.
 ///
@@ -58,16 +71,16 @@ pub fn msa_main_branch(
     blocks: Blocks<'_>,
     out: &mut [f32],
 ) -> Result<RowDefined, Error> {
-    by_position(level, pool, dims, None, query, keys_values, blocks, out)
+    by_position(level, pool, dims, Tiling::default(), query, keys_values, blocks, out)
 }
 
-/// [`msa_main_branch`] in tiles of at most `most` queries.
+/// [`msa_main_branch`] with a tiling of the caller's.
 #[expect(clippy::too_many_arguments, reason = "each is an argument of the operator")]
 pub(crate) fn by_position(
     level: Level,
     pool: &Pool,
     dims: &AttentionDims,
-    most: Option<usize>,
+    tiling: Tiling,
     query: Query<'_>,
     keys_values: KeysValues<'_>,
     blocks: Blocks<'_>,
@@ -79,15 +92,13 @@ pub(crate) fn by_position(
     let context = Context::new(dims, query.start, n, keys_values)?;
     let lists = Lists::new(n, &context, blocks)?;
 
-    let job = Job { level, pool, dims, precision: precision(&context), query: query.data, n };
+    let job = Job { level, pool, dims, precision: context.precision(query.data), query: query.data, n, tiling };
     let packed = pack(&job, &context, lists.visible(n, query.start, dims))?;
-    job.run(most, out, |tile| {
+    job.run(out, |tile| {
         tile.walk(&lists, query.start, dims.block, |tile, block, queries| {
             let keys = context.keys_of(block);
             let first = block * dims.block;
-            tile.choose(queries.iter().map(|&(_, query)| query as usize), |i| {
-                (query.start + i + 1 - first).min(keys)
-            });
+            tile.choose(queries.iter().map(|&(_, query)| query as usize), |i| (query.start + i + 1 - first).min(keys));
             tile.block(&context, packed.as_ref(), block, keys, None)
         })
     })?;
@@ -125,16 +136,16 @@ pub fn msa_main_branch_masked(
     mask: &[f32],
     out: &mut [f32],
 ) -> Result<RowDefined, Error> {
-    by_mask(level, pool, dims, None, query, key_blocks, value_blocks, mask, out)
+    by_mask(level, pool, dims, Tiling::default(), query, key_blocks, value_blocks, mask, out)
 }
 
-/// [`msa_main_branch_masked`] in tiles of at most `most` queries.
+/// [`msa_main_branch_masked`] with a tiling of the caller's.
 #[expect(clippy::too_many_arguments, reason = "each is an argument of the operator")]
 pub(crate) fn by_mask(
     level: Level,
     pool: &Pool,
     dims: &AttentionDims,
-    most: Option<usize>,
+    tiling: Tiling,
     query: Data<'_>,
     key_blocks: Data<'_>,
     value_blocks: Data<'_>,
@@ -173,10 +184,10 @@ pub(crate) fn by_mask(
         }
     }
 
-    let job = Job { level, pool, dims, precision: precision(&context), query, n };
+    let job = Job { level, pool, dims, precision: context.precision(query), query, n, tiling };
     let all = (0..slots).flat_map(|slot| (0..kv_heads).map(move |kv_head| (slot, kv_head)));
     let packed = pack(&job, &context, all)?;
-    job.run(most, out, |tile| {
+    job.run(out, |tile| {
         let queries = tile.queries.clone();
         let mut bias = Vec::new();
         for slot in 0..slots {
@@ -188,7 +199,8 @@ pub(crate) fn by_mask(
             tile.choose(biased(), |query| of(query).keys);
             bias.clear();
             for query in biased() {
-                let row = row_of(query, slot).iter().map(|mask| if is_hidden(mask) { f32::NEG_INFINITY } else { *mask });
+                let row =
+                    row_of(query, slot).iter().map(|mask| if is_hidden(mask) { f32::NEG_INFINITY } else { *mask });
                 for _ in 0..dims.group() {
                     bias.extend(row.clone());
                 }
@@ -202,21 +214,13 @@ pub(crate) fn by_mask(
     Ok(RowDefined::new(kv_heads, (0..n * kv_heads).map(defined).collect()))
 }
 
-/// The arithmetic of a call: that of its keys.
-fn precision(context: &Context<'_>) -> Precision {
-    match context.source {
-        Source::RowMajor { keys, .. } => keys.precision(),
-        Source::Packed { blocks, .. } => blocks.precision(),
-    }
-}
-
 /// Queries of a tile: as many as the state is meant for, in whole row groups of the micro-kernel, and so few that every
 /// thread gets some tiles.
-fn tile_queries(job: &Job<'_>, most: Option<usize>) -> usize {
+fn tile_queries(job: &Job<'_>) -> usize {
     let group = job.dims.group();
     let fits = STATE_BYTES / job.dims.head_dim.saturating_mul(group).saturating_mul(size_of::<f32>());
     let tiles = (TILES_PER_THREAD * job.pool.threads()).div_ceil(job.dims.kv_heads);
-    let queries = fits.min(job.n.div_ceil(tiles)).min(most.unwrap_or(usize::MAX)).max(1);
+    let queries = fits.min(job.n.div_ceil(tiles)).min(job.tiling.queries).max(1);
     let step = (1..ROW_GROUP).find(|queries| (queries * group).is_multiple_of(ROW_GROUP)).unwrap_or(ROW_GROUP);
     if queries < step { queries } else { queries / step * step }
 }
@@ -229,18 +233,14 @@ struct Job<'a> {
     precision: Precision,
     query: Data<'a>,
     n: usize,
+    tiling: Tiling,
 }
 
 impl Job<'_> {
     /// Calls `attend` once for each tile, which feeds the tile with blocks, and writes the results.
-    fn run(
-        &self,
-        most: Option<usize>,
-        out: &mut [f32],
-        attend: impl Fn(&mut Tile<'_>) -> Result<(), Error> + Sync,
-    ) -> Result<(), Error> {
+    fn run(&self, out: &mut [f32], attend: impl Fn(&mut Tile<'_>) -> Result<(), Error> + Sync) -> Result<(), Error> {
         let AttentionDims { kv_heads, head_dim, .. } = *self.dims;
-        let queries = tile_queries(self, most);
+        let queries = tile_queries(self);
         let width = self.dims.width();
         let group_width = self.dims.group() * head_dim;
         let columns = |out| ColumnPanels::new(out, width, group_width);
@@ -286,12 +286,8 @@ impl Job<'_> {
         let (m, width) = (queries.len() * group, group * head_dim);
         let starts = queries.map(|query| query * self.dims.width() + kv_head * width);
         match self.query {
-            Data::F32(values) => {
-                Acts::from_f32(level, pool, precision, m, head_dim, &gather(values, starts, width))
-            }
-            Data::Bf16(values) => {
-                Acts::from_bf16(level, pool, precision, m, head_dim, &gather(values, starts, width))
-            }
+            Data::F32(values) => Acts::from_f32(level, pool, precision, m, head_dim, &gather(values, starts, width)),
+            Data::Bf16(values) => Acts::from_bf16(level, pool, precision, m, head_dim, &gather(values, starts, width)),
             Data::F16(values) => {
                 let values = gather(values, starts, width).to_f32_vec();
                 Acts::from_f32(level, pool, precision, m, head_dim, &values)
@@ -395,15 +391,15 @@ impl Tile<'_> {
     ) -> Result<(), Error> {
         let Scratch { flash, block: own, rows, visible, .. } = &mut self.scratch;
         let (keys, values): (Weight<'_>, Weight<'_>) = match (context.source, packed) {
-            (Source::Packed { blocks, table }, _) => {
-                let physical = table.map_or(block, |table| table[block] as usize);
-                (blocks.keys(self.kv_head, physical)?.into(), blocks.values(self.kv_head, physical, keys)?.into())
+            (Source::Packed { pages, table }, _) => {
+                let page = table.map_or(block, |table| table[block] as usize);
+                (pages.keys(self.kv_head, page)?.into(), pages.values(self.kv_head, page, keys)?.into())
             }
             (Source::RowMajor { .. }, Some(packed)) => packed.get(block, self.kv_head),
             (Source::RowMajor { .. }, None) => {
                 let own = match own {
                     Some(own) => own,
-                    None => own.insert(Packing::new(self.job)?),
+                    None => own.insert(Packing::new(context)?),
                 };
                 own.pack(self.job.level, context, block, self.kv_head)?;
                 (own.block.keys(), own.block.values())
@@ -422,9 +418,8 @@ struct Packing {
 }
 
 impl Packing {
-    fn new(job: &Job<'_>) -> Result<Self, ShapeError> {
-        let format = if job.precision == Precision::Bf16 { Format::Bf16 } else { Format::F32 };
-        let block = PackedBlock::new(format, job.dims.head_dim, job.dims.block)?;
+    fn new(context: &Context<'_>) -> Result<Self, ShapeError> {
+        let block = PackedBlock::new(context.packed_format(), context.dims.head_dim, context.dims.block)?;
         Ok(Self { block, wide: [Vec::new(), Vec::new()] })
     }
 
@@ -498,13 +493,13 @@ fn pack(
             wanted.push((block, kv_head));
         }
     }
-    let bytes = head_dim.saturating_mul(block).saturating_mul(if job.precision == Precision::Bf16 { 4 } else { 8 });
-    if wanted.len().saturating_mul(bytes) > PACKED_BYTES {
+    let bytes = head_dim.saturating_mul(block).saturating_mul(2 * context.packed_format().value_bytes());
+    if wanted.len().saturating_mul(bytes) > job.tiling.packed_bytes {
         return Ok(None);
     }
     let mut packed = Vec::with_capacity(wanted.len());
     for _ in &wanted {
-        packed.push((Packing::new(job)?, Ok(())));
+        packed.push((Packing::new(context)?, Ok(())));
     }
     job.pool.for_each_mut(&mut packed, |place, (packing, result)| {
         let (block, kv_head) = wanted[place];
@@ -512,4 +507,81 @@ fn pack(
     });
     let packed = packed.into_iter().map(|(packing, result)| result.map(|()| packing)).collect::<Result<_, _>>()?;
     Ok(Some(PackedBlocksOfCall { kv_heads, places, packed }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use op_testkit::compare::assert_same_bits;
+    use op_testkit::{fill_bf16, fill_f32};
+
+    const DIMS: AttentionDims = AttentionDims { heads: 8, kv_heads: 2, head_dim: 32, block: 16 };
+    const N: usize = 75;
+    const START: usize = 30;
+
+    /// However the work is cut, the bits are the same.
+    #[test]
+    fn tilings() {
+        let tokens = START + N;
+        let query = fill_f32(1, N * 256, 3.0);
+        let query = Query { data: Data::F32(&query), start: START };
+        let [k, v] = [2, 3].map(|seed| fill_f32(seed, tokens * 64, 1.5));
+        let [k16, v16] = [&k, &v].map(|values| values.iter().map(|&x| f16::from_f32(x)).collect::<Vec<_>>());
+        let [k_bf16, v_bf16] = [2, 3].map(|seed| fill_bf16(seed, tokens * 64, 1.5));
+        let ids: Vec<i32> = (0..N * 2).flat_map(|i| [(i % 3) as i32, 6 - (i / 5 % 4) as i32]).collect();
+        let mask = fill_f32(4, N.div_ceil(16) * 3 * 256, 4.0);
+        let pool = Pool::new(2).unwrap();
+        let default = Tiling::default();
+        for level in Level::available() {
+            let run = |tiling: Tiling| {
+                let mut results = Vec::new();
+                for keys_values in [
+                    KeysValues::Plain { keys: Data::F32(&k), values: Data::F32(&v) },
+                    KeysValues::Plain { keys: Data::F16(&k16), values: Data::F16(&v16) },
+                    KeysValues::Plain { keys: Data::Bf16(&k_bf16), values: Data::Bf16(&v_bf16) },
+                ] {
+                    for blocks in [Blocks::All, Blocks::PerQuery(&ids)] {
+                        let mut out = vec![f32::NAN; N * 256];
+                        by_position(level, &pool, &DIMS, tiling, query, keys_values, blocks, &mut out).unwrap();
+                        results.extend(out);
+                    }
+                }
+                let (k, v) = (Data::F32(&k[..48 * 64]), Data::F32(&v[..48 * 64]));
+                let mut out = vec![f32::NAN; N * 256];
+                by_mask(level, &pool, &DIMS, tiling, query.data, k, v, &mask, &mut out).unwrap();
+                results.extend(out);
+                results
+            };
+            let expected = run(default);
+            for queries in [1, 2, 5, 6, 40, N, 1000] {
+                let what = format!("tiles of {queries} queries at {level}");
+                assert_same_bits(&what, &run(Tiling { queries, ..default }), &expected, &[expected.len()]);
+            }
+            let actual = run(Tiling { packed_bytes: 0, ..default });
+            assert_same_bits("packed by each tile", &actual, &expected, &[expected.len()]);
+        }
+    }
+
+    /// Whole row groups of the micro-kernel where there are enough rows, and tiles for every thread.
+    #[test]
+    fn queries_of_a_tile() {
+        let queries = |dims: &AttentionDims, n: usize, threads: usize, queries: usize| {
+            let tiling = Tiling { queries, ..Tiling::default() };
+            let (level, pool) = (Level::SCALAR, &Pool::new(threads).unwrap());
+            tile_queries(&Job { level, pool, dims, precision: Precision::F32, query: Data::F32(&[]), n, tiling })
+        };
+        let any = usize::MAX;
+        let rows = queries(&AttentionDims::M3, 4096, 2, any) * 16;
+        assert!(rows.is_multiple_of(ROW_GROUP) && rows * 128 * 4 <= STATE_BYTES && rows * 128 * 8 > STATE_BYTES);
+        assert_eq!(queries(&AttentionDims::M3, 4096, 2, 7), 6);
+        assert_eq!(queries(&AttentionDims::M3, 4096, 2, 2), 2);
+        assert_eq!(queries(&AttentionDims::M3, 1, 2, any), 1);
+        // Four tiles for each of eight threads, of four KV heads.
+        assert_eq!(queries(&AttentionDims::M3, 96, 8, any), 12);
+        // The state of one query may be too large, and is taken nevertheless.
+        let huge = AttentionDims { heads: 1 << 20, kv_heads: 1, ..AttentionDims::M3 };
+        assert_eq!(queries(&huge, 100, 1, any), 1);
+        let single = AttentionDims { heads: 1, kv_heads: 1, head_dim: 1, block: 1 };
+        assert_eq!(queries(&single, 100, 1, any), 24);
+    }
 }

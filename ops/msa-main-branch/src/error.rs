@@ -104,13 +104,20 @@ pub enum Error {
         /// The page it leads to.
         found: i32,
     },
-    /// A packed cache has another geometry than the dims.
-    Cache {
-        /// What differs.
+    /// A packed cache is made for other sizes.
+    PackedCache {
+        /// The size.
         what: &'static str,
-        /// The size of the dims.
+        /// What the dims say.
         expected: usize,
-        /// The size of the cache.
+        /// What the cache says.
+        found: usize,
+    },
+    /// A packed cache without a block table has fewer pages than the sequence has blocks.
+    Pages {
+        /// The blocks of the sequence.
+        expected: usize,
+        /// The pages.
         found: usize,
     },
     /// A list names a block that does not exist.
@@ -167,7 +174,7 @@ impl fmt::Display for Error {
         match self {
             Self::ZeroSize { field } => write!(f, "`{field}` is 0, expected at least 1"),
             Self::HeadGroups { heads, kv_heads } => {
-                write!(f, "`heads` is {heads}, expected a multiple of {kv_heads}, the KV heads")
+                write!(f, "`dims.heads` is {heads}, expected a multiple of {kv_heads}, the KV heads")
             }
             Self::Shape { argument, expected, found } => {
                 write!(f, "`{argument}` has shape {found:?}, expected {expected:?}")
@@ -195,13 +202,19 @@ impl fmt::Display for Error {
                 write!(f, "`max_n` is {found}, expected a positive multiple of {bk}, the tokens of a block")
             }
             Self::BlockTable { expected, found } => {
-                write!(f, "`table` has {found} entries, expected at least {expected}, the blocks of the sequence")
+                write!(f, "`block_table` has {found} entries, expected at least {expected}, the blocks of the sequence")
             }
             Self::Page { entry, pages, found } => {
-                write!(f, "`table[{entry}]` is {found}, expected a page below {pages}")
+                write!(f, "`block_table[{entry}]` is {found}, expected a page below {pages}")
             }
-            Self::Cache { what, expected, found } => {
-                write!(f, "the packed cache has {what} {found}, expected {expected}")
+            Self::PackedCache { what, expected, found } => {
+                write!(f, "the packed cache has {found} {what}, expected {expected}, as the dims say")
+            }
+            Self::Pages { expected, found } => {
+                write!(
+                    f,
+                    "the packed cache has {found} pages, expected at least {expected}, the blocks of the sequence"
+                )
             }
             Self::BlockRange { argument, at, blocks, found } => {
                 write!(f, "`{argument}`{at:?} is {found}, expected a block below {blocks}")
@@ -216,7 +229,7 @@ impl fmt::Display for Error {
                 write!(f, "`{argument}`{at:?} names block {found} again, expected distinct blocks")
             }
             Self::BlockNotGathered { at, found } => {
-                write!(f, "`blocks`{at:?} is {found}, expected one of the gathered blocks")
+                write!(f, "`block_ids`{at:?} is {found}, expected one of the gathered blocks")
             }
             Self::Knob { variable, expected, found } => {
                 write!(f, "environment variable {variable} is `{found}`, expected {expected}")

@@ -2,7 +2,7 @@
 
 //! The operator in the shape of the published factory: sizes fixed beforehand, the rest by environment variables.
 
-use crate::cpu::{by_mask, by_position};
+use crate::cpu::{Tiling, by_mask, by_position};
 use crate::error::Error;
 use crate::knobs::{self, Dtype};
 use crate::shape::{AttentionDims, Blocks, Data, KeysValues, Query, RowDefined, check_len, check_shape};
@@ -142,7 +142,7 @@ impl MainBranch {
         let mask = block_mask.as_standard_layout();
         let mask = mask.as_slice().expect("an array in standard layout is one slice");
         self.cast(query, key_blocks, value_blocks, output, |query, keys, values, out| {
-            by_mask(level, pool, &self.dims, self.nq_tile, query, keys, values, mask, out)
+            by_mask(level, pool, &self.dims, self.tiling(), query, keys, values, mask, out)
         })
     }
 
@@ -167,8 +167,13 @@ impl MainBranch {
         self.cast(query, key_blocks, value_blocks, output, |data, keys, values, out| {
             let query = Query { data, start: 0 };
             let gathered = KeysValues::Gathered { keys, values, ids: block_ids };
-            by_position(level, pool, &self.dims, self.nq_tile, query, gathered, Blocks::All, out)
+            by_position(level, pool, &self.dims, self.tiling(), query, gathered, Blocks::All, out)
         })
+    }
+
+    fn tiling(&self) -> Tiling {
+        let default = Tiling::default();
+        Tiling { queries: self.nq_tile.unwrap_or(default.queries), ..default }
     }
 
     fn check(

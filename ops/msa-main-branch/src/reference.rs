@@ -21,12 +21,7 @@ fn vector<'a, T>(array: ArrayView3<'a, T>, token: usize, head: usize) -> ArrayVi
 }
 
 /// The result of one row, `[head_dim]`; `None` where it sees nothing.
-fn attend<K: Copy + Into<f32>>(
-    precision: Precision,
-    scale: f32,
-    q: &[f32],
-    seen: &[Seen<'_, K>],
-) -> Option<Vec<f32>> {
+fn attend<K: Copy + Into<f32>>(precision: Precision, scale: f32, q: &[f32], seen: &[Seen<'_, K>]) -> Option<Vec<f32>> {
     let round = |x: f32| match precision {
         Precision::F32 => x,
         Precision::Bf16 => bf16::from_f32(x).to_f32(),
@@ -115,7 +110,7 @@ pub fn msa_main_branch_masked<Q: Copy + Into<f32>, K: Copy + Into<f32>>(
 
     rows(dims, precision, query, |i, kv_head| {
         let all = (0..slots * block).map(|key| (mask[[i / block, key / block, i % block, key % block]], key));
-        let seen = all.filter(|(mask, _)| !(*mask <= MASK_NEG));
+        let seen = all.filter(|(mask, _)| *mask > MASK_NEG || mask.is_nan());
         seen.map(|(mask, key)| (mask, vector(key_blocks, key, kv_head), vector(value_blocks, key, kv_head))).collect()
     })
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::error::Error;
-use cpu_tiles::Precision;
 use cpu_tiles::attention::PackedBlocks;
+use cpu_tiles::{Format, Precision};
 use half::{bf16, f16};
 use std::fmt;
 use std::ops::Range;
@@ -27,8 +27,8 @@ pub struct AttentionDims {
 }
 
 impl AttentionDims {
-    /// MiniMax-M3: 64 query heads on 4 KV heads of 128 channels, blocks of 128 tokens.
-    pub const MINIMAX_M3: Self = Self { heads: 64, kv_heads: 4, head_dim: 128, block: 128 };
+    /// MiniMax-M3: 64 query heads, 4 KV heads of 128 channels, blocks of 128 tokens.
+    pub const M3: Self = Self { heads: 64, kv_heads: 4, head_dim: 128, block: 128 };
 
     /// Query heads that share a KV head.
     ///
@@ -45,12 +45,8 @@ impl AttentionDims {
 
     pub(crate) fn check(&self) -> Result<(), Error> {
         let Self { heads, kv_heads, head_dim, block } = *self;
-        let sizes = [
-            ("dims.heads", heads),
-            ("dims.kv_heads", kv_heads),
-            ("dims.head_dim", head_dim),
-            ("dims.block", block),
-        ];
+        let sizes =
+            [("dims.heads", heads), ("dims.kv_heads", kv_heads), ("dims.head_dim", head_dim), ("dims.block", block)];
         if let Some((field, _)) = sizes.into_iter().find(|(_, size)| *size == 0) {
             return Err(Error::ZeroSize { field });
         }
@@ -71,7 +67,8 @@ impl AttentionDims {
     }
 }
 
-/// Values of one of the number formats, row-major.
+/// Values of one of the number formats, row-major. Where queries, keys and values are all BF16, probabilities are rounded
+/// to BF16 before they multiply the values; in every other combination nothing is rounded beyond F32 arithmetic.
 #[derive(Clone, Copy, Debug)]
 pub enum Data<'a> {
     /// F32.
@@ -125,14 +122,6 @@ impl<'a> Data<'a> {
             Self::Bf16(values) => Self::Bf16(&values[range]),
         }
     }
-
-    /// The arithmetic that keys of this format are used in.
-    pub(crate) fn precision(self) -> Precision {
-        match self {
-            Self::F32(_) | Self::F16(_) => Precision::F32,
-            Self::Bf16(_) => Precision::Bf16,
-        }
-    }
 }
 
 /// The queries of a call, of consecutive tokens.
@@ -144,8 +133,7 @@ pub struct Query<'a> {
     pub start: usize,
 }
 
-/// Where keys and values are. The keys decide about rounding: BF16 keys mean BF16 arithmetic, to which queries of any
-/// format are rounded; F32 and F16 keys mean F32 arithmetic, in which all of them are exact.
+/// Where keys and values are.
 #[derive(Clone, Copy)]
 pub enum KeysValues<'a> {
     /// In the order of tokens.
@@ -162,16 +150,16 @@ pub enum KeysValues<'a> {
         /// `[pages, kv_heads, block, head_dim]`, in the format of the keys.
         values: Data<'a>,
         /// The page of each block of the sequence; more entries than blocks are allowed.
-        table: &'a [i32],
+        block_table: &'a [i32],
         /// Tokens of the sequence.
         tokens: usize,
     },
-    /// In a cache that holds blocks in the layout of the tiles: nothing is packed then.
+    /// In pages in the layout of the tiles, which are read without being packed first.
     Packed {
         /// The cache.
-        blocks: &'a dyn PackedBlocks,
-        /// The block of the cache that each block of the sequence is; `None` where they are the same.
-        table: Option<&'a [i32]>,
+        pages: &'a dyn PackedBlocks,
+        /// As in [`KeysValues::Paged`]; `None`: block `i` is page `i`.
+        block_table: Option<&'a [i32]>,
         /// Tokens of the sequence.
         tokens: usize,
     },
@@ -334,7 +322,7 @@ pub(crate) struct Context<'a> {
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a> {
     RowMajor { keys: Data<'a>, values: Data<'a>, order: Order<'a> },
-    Packed { blocks: &'a dyn PackedBlocks, table: Option<&'a [i32]> },
+    Packed { pages: &'a dyn PackedBlocks, table: Option<&'a [i32]> },
 }
 
 #[derive(Clone, Copy)]
@@ -365,7 +353,7 @@ impl<'a> Context<'a> {
                 check_len("values", &[tokens, dims.kv_heads, dims.head_dim], values.len())?;
                 context(Source::RowMajor { keys, values, order: Order::Tokens }, tokens)
             }
-            KeysValues::Paged { keys, values, table, tokens } => {
+            KeysValues::Paged { keys, values, block_table: table, tokens } => {
                 check_format(keys, values)?;
                 let size = dims.kv_width().saturating_mul(dims.block);
                 let pages = rows_of("keys", keys.len(), "KV heads times block times head_dim", size)?;
@@ -374,22 +362,20 @@ impl<'a> Context<'a> {
                 check_table(table, context.blocks, pages)?;
                 Ok(context)
             }
-            KeysValues::Packed { blocks, table, tokens } => {
-                for (what, expected, found) in [
-                    ("KV heads", dims.kv_heads, blocks.kv_heads()),
-                    ("head_dim", dims.head_dim, blocks.head_dim()),
-                    ("tokens per block", dims.block, blocks.block_tokens()),
-                ] {
-                    if found != expected {
-                        return Err(Error::Cache { what, expected, found });
-                    }
+            KeysValues::Packed { pages, block_table: table, tokens } => {
+                let of_dims = [
+                    ("KV heads", dims.kv_heads, pages.kv_heads()),
+                    ("channels of a head", dims.head_dim, pages.head_dim()),
+                    ("tokens of a block", dims.block, pages.block_tokens()),
+                ];
+                if let Some((what, expected, found)) = of_dims.into_iter().find(|(_, a, b)| a != b) {
+                    return Err(Error::PackedCache { what, expected, found });
                 }
-                let context = context(Source::Packed { blocks, table }, tokens)?;
+                let context = context(Source::Packed { pages, table }, tokens)?;
                 match table {
-                    Some(table) => check_table(table, context.blocks, blocks.blocks())?,
-                    None if context.blocks > blocks.blocks() => {
-                        let (expected, found) = (context.blocks, blocks.blocks());
-                        return Err(Error::Cache { what: "blocks", expected, found });
+                    Some(table) => check_table(table, context.blocks, pages.blocks())?,
+                    None if context.blocks > pages.blocks() => {
+                        return Err(Error::Pages { expected: context.blocks, found: pages.blocks() });
                     }
                     None => {}
                 }
@@ -404,6 +390,23 @@ impl<'a> Context<'a> {
                 append_sorted(&mut Vec::new(), "ids", ids, context.blocks, |entry| vec![entry])?;
                 Ok(context)
             }
+        }
+    }
+
+    /// The precision of a call with queries of a format.
+    pub(crate) fn precision(&self, query: Data<'_>) -> Precision {
+        let is_bf16 = match self.source {
+            Source::RowMajor { keys, .. } => matches!(keys, Data::Bf16(_)),
+            Source::Packed { pages, .. } => pages.precision() == Precision::Bf16,
+        };
+        if is_bf16 && matches!(query, Data::Bf16(_)) { Precision::Bf16 } else { Precision::F32 }
+    }
+
+    /// The format of blocks that are packed from row-major memory.
+    pub(crate) fn packed_format(&self) -> Format {
+        match self.source {
+            Source::RowMajor { keys: Data::Bf16(_), .. } => Format::Bf16,
+            _ => Format::F32,
         }
     }
 
@@ -474,10 +477,10 @@ impl Lists {
             Blocks::PerQuery(ids) => (1, kv_heads, ids),
         };
         if tile == 0 {
-            return Err(Error::ZeroSize { field: "blocks.tile" });
+            return Err(Error::ZeroSize { field: "tile" });
         }
         let tiles = if matches!(blocks, Blocks::Shared(_)) { 1 } else { n.div_ceil(tile) };
-        let topk = rows_of("blocks", ids.len(), "number of lists", tiles * heads)?;
+        let topk = rows_of("block_ids", ids.len(), "number of lists", tiles * heads)?;
         let gathered = match context.source {
             Source::RowMajor { order: Order::Slots(ids), .. } => Some(ids),
             _ => None,
@@ -490,7 +493,7 @@ impl Lists {
                 Blocks::PerTileAndHead { .. } | Blocks::PerQuery(_) => vec![list / heads, list % heads, entry],
             };
             let ids = &ids[list * topk..(list + 1) * topk];
-            append_sorted(&mut lists.ids, "blocks", ids, context.blocks, at)?;
+            append_sorted(&mut lists.ids, "block_ids", ids, context.blocks, at)?;
             if let Some(gathered) = gathered {
                 let missing = ids.iter().position(|id| *id >= 0 && !gathered.contains(id));
                 if let Some(entry) = missing {
@@ -527,12 +530,7 @@ impl Lists {
     }
 
     /// Every block that a query sees in a KV head, at least once.
-    pub(crate) fn visible(
-        &self,
-        n: usize,
-        start: usize,
-        dims: &AttentionDims,
-    ) -> impl Iterator<Item = (usize, usize)> {
+    pub(crate) fn visible(&self, n: usize, start: usize, dims: &AttentionDims) -> impl Iterator<Item = (usize, usize)> {
         let AttentionDims { kv_heads, block, .. } = *dims;
         // Of the queries that share lists, the last sees most.
         let last = move |tile: usize| tile.saturating_add(1).saturating_mul(self.tile).min(n) - 1;
