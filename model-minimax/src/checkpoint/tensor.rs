@@ -169,6 +169,18 @@ impl Tensor {
         self.range.len()
     }
 
+    /// Takes the data out of resident memory: the system reads it from the file again when it is used again. A hint; where it
+    /// cannot be followed nothing happens.
+    pub(crate) fn release(&self) {
+        // SAFETY: the mapping is one of a file, read-only and never written to through another mapping of this process. A page
+        // that is dropped from it comes back with what the file holds, which is what it held (nobody changes the file, see
+        // `Checkpoint::open`). So references into the mapping stay valid and see the same bytes.
+        #[cfg(unix)]
+        let _ = unsafe {
+            self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, self.range.start, self.range.len())
+        };
+    }
+
     /// The elements of an F32 tensor; copied only if the file holds them unaligned.
     ///
     /// # Errors
