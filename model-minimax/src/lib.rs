@@ -43,7 +43,7 @@
 //! In the order in which a prompt becomes an answer:
 //!
 //! 1. [`config`]: geometry and arithmetic from `config.json`, and the tokens that end a generation. What is not
-//!    implemented, MiniMax-M3 among it, is an error here.
+//!    implemented is an error here.
 //! 2. [`checkpoint`]: the safetensors files, mapped and compared with the configuration before a weight is touched;
 //!    [`checkpoint::synthetic`] makes one where there is none.
 //! 3. `text` (feature `text`, on by default): tokenizer, chat template, decoding token by token.

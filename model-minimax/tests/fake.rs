@@ -61,7 +61,7 @@ impl BenchDecoder for Fake {
         self.arms.push(arm);
     }
 
-    fn decode_bytes(&self) -> u64 {
+    fn decode_bytes(&self, _context: usize) -> u64 {
         1_000_000
     }
 }

@@ -78,8 +78,9 @@ pub trait BenchDecoder: Decoder {
     /// Selects how the experts run from the next forward pass on.
     fn set_arm(&mut self, arm: Arm);
 
-    /// Bytes of weights, as stored, that a forward pass of one token reads.
-    fn decode_bytes(&self) -> u64;
+    /// Bytes that a forward pass of one token reads when `context` tokens are cached: weights as stored, and of the cache what
+    /// the token attends to.
+    fn decode_bytes(&self, context: usize) -> u64;
 }
 
 /// What is measured.

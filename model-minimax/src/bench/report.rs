@@ -41,7 +41,7 @@ pub struct Setup {
     pub dtype: String,
     /// How the weights of linear layers are held: `mmap` or `pack`.
     pub load: String,
-    /// Bytes of weights that one decode step reads.
+    /// Bytes of weights and of the cache that one decode step reads, of a step in the middle of a generation.
     pub decode_bytes_per_step: u64,
     /// Knobs that are set, by name.
     pub knobs: BTreeMap<String, String>,
@@ -169,7 +169,8 @@ pub struct Report {
     pub decode_tps_median: f64,
     /// Median of the end-to-end rate.
     pub e2e_tps_median: f64,
-    /// Bytes of weights, as stored, that one decode step reads.
+    /// Bytes that one decode step reads, of a step in the middle of a generation: weights as stored, keys, values and index
+    /// keys of the cache.
     pub decode_bytes_per_step: u64,
     /// Those bytes times the median decode rate, in 10^9 bytes per second.
     pub decode_gb_per_s: f64,

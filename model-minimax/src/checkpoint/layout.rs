@@ -6,8 +6,10 @@
 
 use std::convert::Infallible;
 
+use cpu_tiles::Format;
+
 use super::tensor::{Dtype, Tensor};
-use crate::config::{FP8_BLOCK, ModelConfig};
+use crate::config::{AttentionKind, FP8_BLOCK, FfnKind, LayerConfig, MX_BLOCK, ModelConfig, QkNorm};
 
 /// What a tensor is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,12 +20,14 @@ pub enum Role {
     Norm,
     /// Weight of a linear layer, `[out, in]`.
     Linear,
-    /// F32 multipliers of the FP8 blocks of a linear weight with this shape.
+    /// Scales of a linear weight with this shape.
     Scale {
         /// Rows of the weight.
         rows: usize,
         /// Columns of the weight.
         cols: usize,
+        /// Rows and columns of the blocks with one scale each.
+        block: [usize; 2],
     },
     /// Weight of the router, `[experts, hidden]`.
     Router,
@@ -40,10 +44,18 @@ pub struct TensorSpec {
     pub name: String,
     /// Shape.
     pub shape: Vec<usize>,
-    /// Element type.
+    /// Element type; see [`TensorSpec::accepts`].
     pub dtype: Dtype,
     /// Purpose.
     pub role: Role,
+}
+
+impl TensorSpec {
+    /// Whether a tensor may have this element type. E8M0 scales are published as U8 and may have their own type too,
+    /// which has the same bytes.
+    pub fn accepts(&self, dtype: Dtype) -> bool {
+        dtype == self.dtype || (self.dtype == Dtype::U8 && dtype == Dtype::F8E8M0)
+    }
 }
 
 /// The tensors of a model by their place in it.
@@ -72,38 +84,75 @@ pub struct LayerTensors<T = Tensor> {
     pub v: LinearTensors<T>,
     /// Output projection of the attention, `[hidden, heads * head_dim]`.
     pub o: LinearTensors<T>,
-    /// Norm over the whole query projection, BF16 `[heads * head_dim]`.
+    /// Norm of the queries, BF16: `[heads * head_dim]` over the whole projection, or `[head_dim]` for every head.
     pub q_norm: T,
-    /// Norm over the whole key projection, BF16 `[kv_heads * head_dim]`.
+    /// Norm of the keys, BF16: `[kv_heads * head_dim]` over the whole projection, or `[head_dim]` for every head.
     pub k_norm: T,
-    /// Norm before the experts, BF16 `[hidden]`.
+    /// The index heads of a layer with sparse attention.
+    pub index: Option<IndexTensors<T>>,
+    /// Norm before the feed-forward part, BF16 `[hidden]`.
     pub post_norm: T,
-    /// Router weight, F32 `[experts, hidden]`.
-    pub gate: T,
-    /// Router bias, F32 `[experts]`.
-    pub bias: T,
-    /// The experts by number.
-    pub experts: Vec<ExpertTensors<T>>,
+    /// The feed-forward part.
+    pub ffn: FfnTensors<T>,
 }
 
-/// One expert: `w2(act(w1 x) * (w3 x))`.
+/// The index heads of a layer with sparse attention.
 #[derive(Debug, Clone)]
-pub struct ExpertTensors<T = Tensor> {
-    /// Gate projection, `[intermediate, hidden]`.
-    pub w1: LinearTensors<T>,
-    /// Down projection, `[hidden, intermediate]`.
-    pub w2: LinearTensors<T>,
-    /// Up projection, `[intermediate, hidden]`.
-    pub w3: LinearTensors<T>,
+pub struct IndexTensors<T = Tensor> {
+    /// Query projection, `[index_heads * index_dim, hidden]`.
+    pub q: LinearTensors<T>,
+    /// Key projection, `[index_dim, hidden]`: one key for all index heads.
+    pub k: LinearTensors<T>,
+    /// Norm of every query head, BF16 `[index_dim]`.
+    pub q_norm: T,
+    /// Norm of the key, BF16 `[index_dim]`.
+    pub k_norm: T,
+}
+
+/// The feed-forward part of a layer.
+#[derive(Debug, Clone)]
+pub enum FfnTensors<T = Tensor> {
+    /// One MLP for all tokens.
+    Dense(MlpTensors<T>),
+    /// A mixture of experts.
+    Moe(MoeTensors<T>),
+}
+
+/// A mixture of experts.
+#[derive(Debug, Clone)]
+pub struct MoeTensors<T = Tensor> {
+    /// Router weight, F32 `[experts, hidden]`.
+    pub router: T,
+    /// Router bias, F32 `[experts]`.
+    pub bias: T,
+    /// The routed experts by number.
+    pub experts: Vec<MlpTensors<T>>,
+    /// The expert of every token, of width [`ModelConfig::shared_size`].
+    pub shared: Option<MlpTensors<T>>,
+}
+
+/// An expert, a shared expert or a dense MLP: `down(act(gate x, up x))`.
+#[derive(Debug, Clone)]
+pub struct MlpTensors<T = Tensor> {
+    /// Gate projection, `[width, hidden]`; `w1` of a routed expert.
+    pub gate: LinearTensors<T>,
+    /// Up projection, `[width, hidden]`; `w3` of a routed expert.
+    pub up: LinearTensors<T>,
+    /// Down projection, `[hidden, width]`; `w2` of a routed expert.
+    pub down: LinearTensors<T>,
 }
 
 /// Weight of a linear layer, row-major `[rows, cols]` = `[out, in]`.
 #[derive(Debug, Clone)]
 pub struct LinearTensors<T = Tensor> {
-    /// BF16, or E4M3 codes if there is a scale.
+    /// How values and scales are stored.
+    pub format: Format,
+    /// The values of the format: F32, BF16 or E4M3 codes.
     pub weight: T,
-    /// F32 multipliers `[ceil(rows / 128), ceil(cols / 128)]`: weight `(r, c)` has the value
-    /// `code * scale[r / 128][c / 128]`.
+    /// The scales, if the format has any. [`Format::Fp8Block`]: F32 multipliers `[ceil(rows / 128), ceil(cols / 128)]`;
+    /// weight `(r, c)` has the value `code * scale[r / 128][c / 128]`. [`Format::Mxfp8`]: E8M0 codes
+    /// `[rows, ceil(cols / 32)]`, stored as U8 or as F8_E8M0; weight `(r, c)` has the value
+    /// `code * 2^(scale[r][c / 32] - 127)`.
     pub scale: Option<T>,
     /// Output features.
     pub rows: usize,
@@ -112,7 +161,7 @@ pub struct LinearTensors<T = Tensor> {
 }
 
 impl LinearTensors {
-    /// The stored weight: E4M3 codes or BF16, as [`Tensor::dtype`] of the weight says.
+    /// The stored weight without its scales.
     pub fn bytes(&self) -> &[u8] {
         self.weight.bytes()
     }
@@ -140,8 +189,10 @@ impl<T> ModelTensors<T> {
         let mut walk = Walk { config, take };
         Ok(Self {
             embed: walk.tensor("model.embed_tokens.weight", &[vocab, hidden], Dtype::Bf16, Role::Embedding)?,
-            layers: (0..config.num_hidden_layers)
-                .map(|layer| walk.layer(&format!("model.layers.{layer}")))
+            layers: config.layers[..config.num_hidden_layers]
+                .iter()
+                .enumerate()
+                .map(|(number, layer)| walk.layer(&format!("model.layers.{number}"), layer))
                 .collect::<Result<_, E>>()?,
             norm: walk.norm("model.norm.weight", hidden)?,
             lm_head: walk.tensor("lm_head.weight", &[vocab, hidden], Dtype::Bf16, Role::LmHead)?,
@@ -149,6 +200,7 @@ impl<T> ModelTensors<T> {
     }
 }
 
+/// Names are those of the language model; `tensor` puts the prefix of the checkpoint before them.
 struct Walk<'c, F> {
     config: &'c ModelConfig,
     take: F,
@@ -156,7 +208,8 @@ struct Walk<'c, F> {
 
 impl<T, E, F: FnMut(TensorSpec) -> Result<T, E>> Walk<'_, F> {
     fn tensor(&mut self, name: &str, shape: &[usize], dtype: Dtype, role: Role) -> Result<T, E> {
-        (self.take)(TensorSpec { name: name.to_owned(), shape: shape.to_vec(), dtype, role })
+        let name = format!("{}{name}", self.config.tensor_prefix);
+        (self.take)(TensorSpec { name, shape: shape.to_vec(), dtype, role })
     }
 
     fn norm(&mut self, name: &str, len: usize) -> Result<T, E> {
@@ -165,15 +218,21 @@ impl<T, E, F: FnMut(TensorSpec) -> Result<T, E>> Walk<'_, F> {
 
     fn linear(&mut self, module: &str, rows: usize, cols: usize) -> Result<LinearTensors<T>, E> {
         let weight = format!("{module}.weight");
-        let (dtype, scale) = if self.config.weight_format.is_fp8(module) {
-            (Dtype::F8E4M3, Some([rows.div_ceil(FP8_BLOCK[0]), cols.div_ceil(FP8_BLOCK[1])]))
-        } else {
-            (Dtype::Bf16, None)
+        let format = self.config.weight_format.of(&format!("{}{module}", self.config.tensor_prefix));
+        let (dtype, scale) = match format {
+            Format::F32 => (Dtype::F32, None),
+            Format::Bf16 => (Dtype::Bf16, None),
+            Format::Fp8Block => (Dtype::F8E4M3, Some((Dtype::F32, FP8_BLOCK))),
+            Format::Mxfp8 => (Dtype::F8E4M3, Some((Dtype::U8, MX_BLOCK))),
         };
         Ok(LinearTensors {
+            format,
             weight: self.tensor(&weight, &[rows, cols], dtype, Role::Linear)?,
             scale: match scale {
-                Some(grid) => Some(self.tensor(&scale_name(&weight), &grid, Dtype::F32, Role::Scale { rows, cols })?),
+                Some((dtype, block)) => {
+                    let grid = [rows.div_ceil(block[0]), cols.div_ceil(block[1])];
+                    Some(self.tensor(&scale_name(&weight), &grid, dtype, Role::Scale { rows, cols, block })?)
+                }
                 None => None,
             },
             rows,
@@ -181,38 +240,74 @@ impl<T, E, F: FnMut(TensorSpec) -> Result<T, E>> Walk<'_, F> {
         })
     }
 
-    fn layer(&mut self, layer: &str) -> Result<LayerTensors<T>, E> {
+    fn layer(&mut self, layer: &str, kind: &LayerConfig) -> Result<LayerTensors<T>, E> {
         let config = self.config;
-        let (hidden, experts) = (config.hidden_size, config.num_local_experts);
+        let hidden = config.hidden_size;
         let (q, kv) = (config.q_size(), config.kv_size());
+        let (q_norm, k_norm) = match config.qk_norm {
+            QkNorm::PerLayer => (q, kv),
+            QkNorm::PerHead => (config.head_dim, config.head_dim),
+        };
         let attention = format!("{layer}.self_attn");
-        let moe = format!("{layer}.block_sparse_moe");
         Ok(LayerTensors {
             input_norm: self.norm(&format!("{layer}.input_layernorm.weight"), hidden)?,
             q: self.linear(&format!("{attention}.q_proj"), q, hidden)?,
             k: self.linear(&format!("{attention}.k_proj"), kv, hidden)?,
             v: self.linear(&format!("{attention}.v_proj"), kv, hidden)?,
             o: self.linear(&format!("{attention}.o_proj"), hidden, q)?,
-            q_norm: self.norm(&format!("{attention}.q_norm.weight"), q)?,
-            k_norm: self.norm(&format!("{attention}.k_norm.weight"), kv)?,
+            q_norm: self.norm(&format!("{attention}.q_norm.weight"), q_norm)?,
+            k_norm: self.norm(&format!("{attention}.k_norm.weight"), k_norm)?,
+            index: match kind.attention {
+                AttentionKind::Full => None,
+                AttentionKind::Sparse(msa) => Some(IndexTensors {
+                    q: self.linear(&format!("{attention}.index_q_proj"), msa.index_heads * msa.index_dim, hidden)?,
+                    k: self.linear(&format!("{attention}.index_k_proj"), msa.index_dim, hidden)?,
+                    q_norm: self.norm(&format!("{attention}.index_q_norm.weight"), msa.index_dim)?,
+                    k_norm: self.norm(&format!("{attention}.index_k_norm.weight"), msa.index_dim)?,
+                }),
+            },
             post_norm: self.norm(&format!("{layer}.post_attention_layernorm.weight"), hidden)?,
-            gate: self.tensor(&format!("{moe}.gate.weight"), &[experts, hidden], Dtype::F32, Role::Router)?,
-            bias: self.tensor(&format!("{moe}.e_score_correction_bias"), &[experts], Dtype::F32, Role::RouterBias)?,
-            experts: (0..experts)
-                .map(|expert| self.expert(&format!("{moe}.experts.{expert}")))
-                .collect::<Result<_, E>>()?,
+            ffn: match kind.ffn {
+                FfnKind::Dense { intermediate_size } => {
+                    FfnTensors::Dense(self.mlp(&format!("{layer}.mlp"), PROJ, intermediate_size)?)
+                }
+                FfnKind::Moe => FfnTensors::Moe(self.moe(&format!("{layer}.block_sparse_moe"))?),
+            },
         })
     }
 
-    fn expert(&mut self, expert: &str) -> Result<ExpertTensors<T>, E> {
-        let (hidden, intermediate) = (self.config.hidden_size, self.config.intermediate_size);
-        Ok(ExpertTensors {
-            w1: self.linear(&format!("{expert}.w1"), intermediate, hidden)?,
-            w2: self.linear(&format!("{expert}.w2"), hidden, intermediate)?,
-            w3: self.linear(&format!("{expert}.w3"), intermediate, hidden)?,
+    fn moe(&mut self, moe: &str) -> Result<MoeTensors<T>, E> {
+        let config = self.config;
+        let experts = config.num_local_experts;
+        let router = &[experts, config.hidden_size];
+        Ok(MoeTensors {
+            router: self.tensor(&format!("{moe}.gate.weight"), router, Dtype::F32, Role::Router)?,
+            bias: self.tensor(&format!("{moe}.e_score_correction_bias"), &[experts], Dtype::F32, Role::RouterBias)?,
+            experts: (0..experts)
+                .map(|expert| self.mlp(&format!("{moe}.experts.{expert}"), W, config.intermediate_size))
+                .collect::<Result<_, E>>()?,
+            shared: match config.shared_size() {
+                0 => None,
+                width => Some(self.mlp(&format!("{moe}.shared_experts"), PROJ, width)?),
+            },
+        })
+    }
+
+    fn mlp(&mut self, module: &str, names: [&str; 3], width: usize) -> Result<MlpTensors<T>, E> {
+        let hidden = self.config.hidden_size;
+        let [gate, up, down] = names.map(|name| format!("{module}.{name}"));
+        Ok(MlpTensors {
+            gate: self.linear(&gate, width, hidden)?,
+            up: self.linear(&up, width, hidden)?,
+            down: self.linear(&down, hidden, width)?,
         })
     }
 }
+
+/// Names of the gate, up and down projections of a routed expert.
+const W: [&str; 3] = ["w1", "w3", "w2"];
+/// Names of the gate, up and down projections of another MLP.
+const PROJ: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
 
 const SCALE_SUFFIX: &str = "_scale_inv";
 

@@ -38,7 +38,10 @@ use memmap2::Mmap;
 use serde::Deserialize;
 
 use crate::config::ModelConfig;
-pub use layout::{ExpertTensors, LayerTensors, LinearTensors, ModelTensors, Role, TensorSpec, expected_tensors};
+pub use layout::{
+    FfnTensors, IndexTensors, LayerTensors, LinearTensors, MlpTensors, ModelTensors, MoeTensors, Role, TensorSpec,
+    expected_tensors,
+};
 pub use report::{FileProblem, FileProblemKind, LoadReport, ScaleGrid, Skipped, Unexpected, WrongDtype, WrongShape};
 pub use safetensors::HeaderError;
 pub use tensor::{Dtype, ReadAsError, Tensor};
@@ -93,6 +96,7 @@ pub enum CheckpointError {
 const HELP: &str = "What helps:
   model-minimax bench --synthetic slice                     needs no checkpoint: makes a synthetic one and keeps it
   hf download MiniMaxAI/MiniMax-M2.7 --local-dir DIR        fetches the published weights (230 GB)
+  hf download MiniMaxAI/MiniMax-M3-MXFP8 --local-dir DIR    those of MiniMax-M3 (442 GB)
   model-minimax bench --model-path DIR                      names the folder, as does MODEL_PATH=DIR";
 
 /// What a folder holds, for errors.
@@ -292,7 +296,8 @@ impl Checkpoint {
         report.found += 1;
         report.bytes += tensor.byte_len() as u64;
         let (name, found) = (spec.name.clone(), tensor.dtype());
-        if found != spec.dtype {
+        let wrong_dtype = !spec.accepts(found);
+        if wrong_dtype {
             // FP8 without a scale is meaningless whatever the configuration says; with one, the scale is no surprise.
             if found == Dtype::F8E4M3 {
                 match self.position(&layout::scale_name(&name)) {
@@ -303,16 +308,21 @@ impl Checkpoint {
             let why = match (spec.role, spec.dtype) {
                 (Role::Linear, Dtype::F8E4M3) => "config.json has a quantization_config for it",
                 (Role::Linear, _) => "config.json has no quantization_config for it",
+                (Role::Scale { .. }, Dtype::U8) => "E8M0 codes: quant_method is \"mxfp8\" in config.json",
+                (Role::Scale { .. }, _) => "multipliers: quant_method is \"fp8\" in config.json",
                 (Role::Router | Role::RouterBias, _) => "a rounded router sends tokens to other experts",
                 _ => "as published",
             };
-            report.wrong_dtype.push(WrongDtype { name, expected: spec.dtype, found, why });
-        } else if tensor.shape() != spec.shape {
+            report.wrong_dtype.push(WrongDtype { name: name.clone(), expected: spec.dtype, found, why });
+        }
+        if tensor.shape() != spec.shape {
             let (expected, found) = (spec.shape.clone(), tensor.shape().to_vec());
             match spec.role {
-                Role::Scale { rows, cols } => {
-                    report.scale_grid.push(ScaleGrid { name, weight: [rows, cols], expected, found });
+                // With the dtype it tells which format the scales are of.
+                Role::Scale { rows, cols, block } => {
+                    report.scale_grid.push(ScaleGrid { name, weight: [rows, cols], block, expected, found });
                 }
+                _ if wrong_dtype => (),
                 _ => report.wrong_shape.push(WrongShape { name, expected, found }),
             }
         }
@@ -355,15 +365,25 @@ impl Checkpoint {
 /// Pattern and reason if a tensor that the model has no place for is left out on purpose.
 fn skip_reason(config: &ModelConfig, name: &str) -> Option<(String, &'static str)> {
     const MTP: &str = "multi-token prediction heads are not run";
-    if let Some(prefix) = ["mtp.", "model.mtp."].into_iter().find(|prefix| name.starts_with(prefix)) {
-        return Some((format!("{prefix}*"), MTP));
+    const VISION: &str = "images and videos are not read";
+    let begins_with = |patterns: &[String]| patterns.iter().find(|pattern| name.starts_with(*pattern)).cloned();
+    let prefix = config.tensor_prefix;
+    let mtp = [format!("{prefix}model.mtp."), format!("{prefix}mtp."), "model.mtp.".to_owned(), "mtp.".to_owned()];
+    if let Some(pattern) = begins_with(&mtp) {
+        return Some((format!("{pattern}*"), MTP));
     }
-    let layer: usize = name.strip_prefix("model.layers.")?.split('.').next()?.parse().ok()?;
+    // A prefix says that the checkpoint holds more than the language model.
+    let vision = ["vision_tower.", "multi_modal_projector.", "patch_merge_mlp."].map(str::to_owned);
+    if let Some(pattern) = begins_with(&vision).filter(|_| !prefix.is_empty()) {
+        return Some((format!("{pattern}*"), VISION));
+    }
+    let layers = format!("{prefix}model.layers.");
+    let layer: usize = name.strip_prefix(&layers)?.split('.').next()?.parse().ok()?;
     let (run, stored) = (config.num_hidden_layers, config.checkpoint_layers);
     if (run..stored).contains(&layer) {
-        Some((format!("model.layers.{run}..{}", stored - 1), "beyond the layers asked for"))
+        Some((format!("{layers}{run}..{}", stored - 1), "beyond the layers asked for"))
     } else if (stored..stored + config.mtp_layers).contains(&layer) {
-        Some((format!("model.layers.{layer}"), MTP))
+        Some((format!("{layers}{layer}"), MTP))
     } else {
         None
     }

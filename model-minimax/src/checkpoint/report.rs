@@ -98,7 +98,9 @@ pub struct ScaleGrid {
     pub name: String,
     /// Shape of the weight.
     pub weight: [usize; 2],
-    /// One scale per 128 x 128 block, the last block of a row or column may be cut.
+    /// Rows and columns of the blocks with one scale each.
+    pub block: [usize; 2],
+    /// The grid by the configuration; the last block of a row or column may be cut.
     pub expected: Vec<usize>,
     /// The grid in the file.
     pub found: Vec<usize>,
@@ -204,10 +206,10 @@ impl fmt::Display for LoadReport {
             write!(f, "{}: expected {} ({}), found {}", tensor.name, tensor.expected, tensor.why, tensor.found)
         })?;
         paragraph(f, "scale grids that do not fit", &self.scale_grid, |f, scale| {
-            let ScaleGrid { name, weight, expected, found } = scale;
+            let ScaleGrid { name, weight, block: [rows, cols], expected, found } = scale;
             write!(
                 f,
-                "{name}: expected {expected:?} for a weight of {weight:?} in blocks of 128 x 128, found {found:?}"
+                "{name}: expected {expected:?} for a weight of {weight:?} in blocks of {rows} x {cols}, found {found:?}"
             )
         })
     }

@@ -17,7 +17,7 @@ use super::safetensors::HeaderEntry;
 compile_error!("safetensors data is little-endian and used in place: big-endian machines are not supported");
 
 /// Element types of the safetensors format. All are known, so that any file can be listed; the models here use
-/// `F8E4M3`, `Bf16` and `F32`.
+/// `F8E4M3`, `Bf16`, `F32`, and for the scales of MXFP8 `U8` or `F8E8M0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names of the format")]
 pub enum Dtype {
@@ -167,6 +167,18 @@ impl Tensor {
     /// Size of the data as stored.
     pub fn byte_len(&self) -> usize {
         self.range.len()
+    }
+
+    /// Takes the data out of resident memory: the system reads it from the file again when it is used again. A hint; where it
+    /// cannot be followed nothing happens.
+    pub(crate) fn release(&self) {
+        // SAFETY: the mapping is one of a file, read-only and never written to through another mapping of this process. A page
+        // that is dropped from it comes back with what the file holds, which is what it held (nobody changes the file, see
+        // `Checkpoint::open`). So references into the mapping stay valid and see the same bytes.
+        #[cfg(unix)]
+        let _ = unsafe {
+            self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, self.range.start, self.range.len())
+        };
     }
 
     /// The elements of an F32 tensor; copied only if the file holds them unaligned.

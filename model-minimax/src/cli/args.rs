@@ -13,7 +13,7 @@ use clap::{Args, ValueEnum};
 use cpu_tiles::{Level, Pool};
 use model_minimax::checkpoint::synthetic::SyntheticSpec;
 use model_minimax::config::Variant;
-use model_minimax::model::LoadMode;
+use model_minimax::model::{AttentionMode, HeadReduce, LoadMode, PREFILL_CHUNK};
 
 pub(crate) const DEFAULT_PROMPT: &str =
     "Explain in one paragraph how the router of a mixture-of-experts model chooses the experts for a token.";
@@ -47,6 +47,9 @@ pub(crate) struct ModelArgs {
 
     #[command(flatten)]
     pub(crate) kernels: KernelArgs,
+
+    #[command(flatten)]
+    pub(crate) attention: AttentionArgs,
 
     /// Accepted for compatibility; weights are never streamed to a device here
     #[arg(long, hide = true, overrides_with = "no_streaming")]
@@ -92,6 +95,71 @@ impl KernelArgs {
             Load::Mmap => LoadMode::Mmap,
             Load::Pack => LoadMode::Pack,
             Load::Auto => LoadMode::Auto,
+        }
+    }
+}
+
+/// How prompts are taken and layers with sparse attention run.
+#[derive(Debug, Args)]
+pub(crate) struct AttentionArgs {
+    /// What layers with sparse attention (MiniMax-M3) attend to: msa, the blocks of keys that their index heads choose, or
+    /// dense, all keys
+    #[arg(long, env = "ATTENTION", value_name = "msa|dense", default_value = "msa")]
+    attention: Attention,
+
+    /// Whose choice of blocks it is: per-kv-head, each index head's for its KV head, or shared, one of all index heads
+    /// together, as the published operator has it
+    #[arg(long, env = "INDEXER", value_name = "per-kv-head|shared", default_value = "per-kv-head")]
+    indexer: Indexer,
+
+    /// Prompt tokens that go through the layers together; bounds the memory of a long prompt [default: 2048]
+    #[arg(long, env = "PREFILL_CHUNK", value_name = "N", default_value = "", hide_default_value = true)]
+    prefill_chunk: OrDefault<NonZeroUsize>,
+}
+
+impl AttentionArgs {
+    pub(crate) fn mode(&self) -> AttentionMode {
+        match (self.attention, self.indexer) {
+            (Attention::Dense, _) => AttentionMode::Dense,
+            (Attention::Msa, Indexer(reduce)) => AttentionMode::Msa(reduce),
+        }
+    }
+
+    pub(crate) fn prefill_chunk(&self) -> NonZeroUsize {
+        self.prefill_chunk.0.unwrap_or(PREFILL_CHUNK)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Attention {
+    Msa,
+    Dense,
+}
+
+impl FromStr for Attention {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            // Nothing, as a variable may hold, means the default.
+            "" | "msa" => Ok(Self::Msa),
+            "dense" => Ok(Self::Dense),
+            _ => Err("expected msa or dense".to_owned()),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Indexer(HeadReduce);
+
+impl FromStr for Indexer {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "" | "per-kv-head" => Ok(Self(HeadReduce::PerKvHead)),
+            "shared" => Ok(Self(HeadReduce::Shared)),
+            _ => Err("expected per-kv-head or shared".to_owned()),
         }
     }
 }
@@ -214,6 +282,14 @@ mod tests {
         }
         assert_eq!(Device::Cpu.require_available(), Ok(()));
         assert_eq!(Device::Npu(1).require_available(), Err(DeviceError::NotAvailable(Device::Npu(1))));
+    }
+
+    #[test]
+    fn attention() {
+        assert_eq!(["", "msa", "dense"].map(str::parse), [Attention::Msa, Attention::Msa, Attention::Dense].map(Ok));
+        let reduces = [HeadReduce::PerKvHead, HeadReduce::PerKvHead, HeadReduce::Shared];
+        assert_eq!(["", "per-kv-head", "shared"].map(str::parse), reduces.map(|reduce| Ok(Indexer(reduce))));
+        assert!("Msa".parse::<Attention>().is_err() && "per_kv_head".parse::<Indexer>().is_err());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use model_minimax::sampling::{Sampler, SamplingOptions};
 
 use super::args::{DEFAULT_PROMPT, ModelArgs};
 use super::session::Session;
-use super::text::Text;
+use super::text::{Text, ThinkingMode};
 
 #[derive(Debug, Args)]
 pub(crate) struct AskArgs {
@@ -34,6 +34,11 @@ pub(crate) struct AskArgs {
     /// System message for the chat template
     #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
     system: Option<String>,
+
+    /// Whether the model thinks before it answers, where its chat template offers the choice (MiniMax-M3): enabled, disabled
+    /// or adaptive [default: the template's]
+    #[arg(long, value_name = "MODE", conflicts_with_all = ["raw", "prompt_ids"])]
+    thinking: Option<ThinkingMode>,
 
     /// Send the prompt as it is, without chat template
     #[arg(long)]
@@ -120,7 +125,7 @@ pub(crate) fn run(args: &AskArgs) -> anyhow::Result<()> {
     };
     let prompt = match (&prompt_text, &text) {
         (Some(prompt), Some(text)) if args.raw => text.encode(prompt)?,
-        (Some(prompt), Some(text)) => text.encode_chat(args.system.as_deref(), prompt)?,
+        (Some(prompt), Some(text)) => text.encode_chat(args.system.as_deref(), prompt, args.thinking)?,
         _ => args.prompt_ids.clone().unwrap_or_default(),
     };
     let options = GenerateOptions {

@@ -11,6 +11,7 @@ use model_minimax::bench::{
     Arm, ArmError, BenchDecoder, Machine, Plan, Report, ReportFile, Setup, peak_memory_bytes, run as measure, table,
 };
 use model_minimax::checkpoint::synthetic::SyntheticSpec;
+use model_minimax::config::{FfnKind, Variant};
 use model_minimax::generate::check_request;
 use model_minimax::knobs;
 
@@ -205,7 +206,8 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     }
     args.model.device.require_available()?;
     let reports = Reports::reserve(args, &arms)?;
-    let session = Session::open(&args.model, Some(SyntheticSpec::default()))?;
+    let variant = args.model.variant.0.unwrap_or(Variant::M27);
+    let session = Session::open(&args.model, Some(SyntheticSpec::slice(variant)))?;
     let config = session.config();
 
     let text = match Text::open(session.dir()) {
@@ -247,7 +249,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
         model: config.variant.to_string(),
         device: args.model.device.to_string(),
         layers: config.num_hidden_layers,
-        moe_layers: config.num_hidden_layers,
+        moe_layers: config.layers[..config.num_hidden_layers].iter().filter(|layer| layer.ffn == FfnKind::Moe).count(),
         warmup: plan.warmup,
         model_load_s: load_time.as_secs_f64(),
         prompt_len: prompt.len(),
@@ -257,7 +259,8 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
         synthetic: session.synthetic().map(ToString::to_string),
         dtype: name(args.model.dtype),
         load: load_name(&model),
-        decode_bytes_per_step: model.decode_bytes(),
+        // Of a step in the middle of the generation.
+        decode_bytes_per_step: model.decode_bytes(prompt.len() + plan.max_new_tokens / 2),
         knobs,
         machine: Machine::detect(session.level().name(), session.pool().threads()),
     };
@@ -273,7 +276,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
 fn summary(report: &Report) -> String {
     format!(
         "--- {} Summary (avg of {}) ---\n  prefill : {:.1} ± {:.1} tok/s ({:.3} s to first token)\n  decode  : {:.1} ± {:.1} tok/s, \
-         {:.1} GB/s of weights\n  e2e     : {:.1} ± {:.1} tok/s\n  peak mem: {:.0} MB",
+         {:.1} GB/s read\n  e2e     : {:.1} ± {:.1} tok/s\n  peak mem: {:.0} MB",
         report.mode.name().to_uppercase(),
         report.iters,
         report.prefill_tps_mean,

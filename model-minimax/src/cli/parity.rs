@@ -7,9 +7,10 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use clap::Args;
 use model_minimax::bench::Arm;
+use model_minimax::config::Variant;
 use model_minimax::model::parity::{ParityOptions, run as compare};
 
-use super::args::KernelArgs;
+use super::args::{AttentionArgs, KernelArgs, OrDefault};
 
 #[derive(Debug, Args)]
 pub(crate) struct ParityArgs {
@@ -17,8 +18,15 @@ pub(crate) struct ParityArgs {
     #[arg(long, env = "GOLDEN_DIR", value_name = "DIR")]
     golden: Option<OsString>,
 
+    /// Compare the models of this variant only, m27 or m3 [default: all]
+    #[arg(long, env = "VARIANT", default_value = "", hide_default_value = true)]
+    variant: OrDefault<Variant>,
+
     #[command(flatten)]
     kernels: KernelArgs,
+
+    #[command(flatten)]
+    attention: AttentionArgs,
 
     /// Run expert by expert instead of all experts as one grouped GEMM
     #[arg(long)]
@@ -39,6 +47,9 @@ pub(crate) fn run(args: &ParityArgs) -> anyhow::Result<()> {
         pool,
         load_mode: args.kernels.load_mode(),
         arm: if args.eager { Arm::Eager } else { Arm::Fused },
+        attention: args.attention.mode(),
+        prefill_chunk: args.attention.prefill_chunk(),
+        variant: args.variant.0,
     };
     let report = compare(golden, &options)?;
     writeln!(std::io::stdout(), "{report}").context("the report cannot be written to stdout")?;

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use cpu_tiles::{Level, Pool, Precision};
+use grouped_gemm::Activation;
 use model_minimax::checkpoint::Checkpoint;
 use model_minimax::checkpoint::synthetic::{SyntheticSpec, default_cache_dir, ensure};
-use model_minimax::config::{ModelConfig, StopIds, Variant};
+use model_minimax::config::{HiddenAct, ModelConfig, StopIds, Variant};
 use model_minimax::model::{LoadMode, LoadOptions, Model};
 
 use super::args::{Dtype, Load, ModelArgs, name};
@@ -63,6 +64,7 @@ impl Session {
         if let Some(asked) = args.variant.0.filter(|&asked| asked != config.variant) {
             return Err(VariantMismatch { asked, found: config.variant, path: config.path }.into());
         }
+        config.hidden_act = with_knobs(config.hidden_act)?;
         if let Some(layers) = args.max_layers.0 {
             config = config.with_max_layers(layers.get())?;
         }
@@ -90,6 +92,8 @@ impl Session {
                 Dtype::Bf16 => Precision::Bf16,
             },
             load_mode: args.kernels.load_mode(),
+            attention: args.attention.mode(),
+            prefill_chunk: args.attention.prefill_chunk(),
         };
         let start = Instant::now();
         let bar = Bytes::new("weights");
@@ -129,6 +133,15 @@ impl Session {
     pub(crate) fn pool(&self) -> &Pool {
         &self.pool
     }
+}
+
+/// The activation with the parameters that the environment sets in place of those of the configuration.
+fn with_knobs(act: HiddenAct) -> Result<HiddenAct, grouped_gemm::Error> {
+    let HiddenAct::SwigluOai { alpha, limit } = act else { return Ok(act) };
+    Ok(match grouped_gemm::knobs::with_knobs(Activation::SwigluOai { alpha, limit })? {
+        Activation::SwigluOai { alpha, limit } => HiddenAct::SwigluOai { alpha, limit },
+        Activation::Silu => act,
+    })
 }
 
 /// How a model holds its weights, in the words of `--load`.

@@ -3,7 +3,7 @@
 //! Tokenizer and template of a checkpoint; without the feature `text` a type that cannot be made.
 
 #[cfg(feature = "text")]
-pub(crate) use with_text::Text;
+pub(crate) use with_text::{Text, ThinkingMode};
 
 #[cfg(feature = "text")]
 mod with_text {
@@ -11,6 +11,7 @@ mod with_text {
     use std::time::SystemTime;
 
     use model_minimax::config::tokenizer_eos_token;
+    pub(crate) use model_minimax::text::ThinkingMode;
     use model_minimax::text::{Chat, ChatTemplate, TextStream, TextTokenizer};
 
     pub(crate) struct Text {
@@ -27,9 +28,19 @@ mod with_text {
             Ok(self.tokenizer.encode(text)?)
         }
 
-        pub(crate) fn encode_chat(&self, system: Option<&str>, user: &str) -> anyhow::Result<Vec<u32>> {
+        pub(crate) fn encode_chat(
+            &self,
+            system: Option<&str>,
+            user: &str,
+            thinking: Option<ThinkingMode>,
+        ) -> anyhow::Result<Vec<u32>> {
             let template = ChatTemplate::from_dir(&self.dir, SystemTime::now)?;
-            self.encode(&template.render(&Chat::single(system, user))?)
+            let chat = Chat::single(system, user);
+            let chat = match thinking {
+                Some(mode) => chat.with_thinking(mode),
+                None => chat,
+            };
+            self.encode(&template.render(&chat)?)
         }
 
         pub(crate) fn eos(&self) -> anyhow::Result<Option<u32>> {
@@ -43,13 +54,25 @@ mod with_text {
 }
 
 #[cfg(not(feature = "text"))]
-pub(crate) use without_text::Text;
+pub(crate) use without_text::{Text, ThinkingMode};
 
 #[cfg(not(feature = "text"))]
 mod without_text {
     use std::path::Path;
+    use std::str::FromStr;
 
     pub(crate) enum Text {}
+
+    #[derive(Debug, Clone, Copy)]
+    pub(crate) enum ThinkingMode {}
+
+    impl FromStr for ThinkingMode {
+        type Err = &'static str;
+
+        fn from_str(_name: &str) -> Result<Self, Self::Err> {
+            Err("this build has no chat template (feature `text`)")
+        }
+    }
 
     impl Text {
         pub(crate) fn open(_dir: &Path) -> anyhow::Result<Self> {
@@ -60,7 +83,12 @@ mod without_text {
             match *self {}
         }
 
-        pub(crate) fn encode_chat(&self, _system: Option<&str>, _user: &str) -> anyhow::Result<Vec<u32>> {
+        pub(crate) fn encode_chat(
+            &self,
+            _system: Option<&str>,
+            _user: &str,
+            _thinking: Option<ThinkingMode>,
+        ) -> anyhow::Result<Vec<u32>> {
             match *self {}
         }
 

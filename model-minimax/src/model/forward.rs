@@ -4,16 +4,17 @@
 
 use super::attention::attention;
 use super::cache::KvCache;
+use super::msa::Msa;
 use super::norm::RmsNorm;
 use super::rope::Rope;
 use super::router::route;
-use super::weights::{Layer, Linear, Weights};
+use super::weights::{Ffn, Index, Layer, Linear, Mlps, Moe, Weights};
 use super::{Event, ModelError};
 use crate::bench::Arm;
 use crate::config::ModelConfig;
 use cpu_tiles::convert::{bf16_to_f32, f32_to_bf16, round_to_bf16};
 use cpu_tiles::{Acts, Level, Pool, Precision, ShapeError, linear};
-use grouped_gemm::{MoeDims, Tokens, moe_ffn, moe_ffn_eager};
+use grouped_gemm::{Tokens, moe_ffn, moe_ffn_eager};
 use half::bf16;
 use std::sync::Arc;
 
@@ -28,7 +29,8 @@ pub(super) struct Network {
     pub(super) pool: Arc<Pool>,
     pub(super) precision: Precision,
     pub(super) weights: Weights,
-    pub(super) moe: MoeDims,
+    /// The sparse attention of the layers that have index heads.
+    pub(super) msa: Option<Msa>,
 }
 
 /// What a model remembers of a sequence.
@@ -36,6 +38,29 @@ pub(super) struct Network {
 pub(super) struct Sequence {
     pub(super) cache: KvCache,
     pub(super) rope: Rope,
+}
+
+/// Whom intermediate results are shown to, if anybody.
+pub(super) struct Observer<'a>(pub(super) Option<&'a mut dyn FnMut(Event<'_>)>);
+
+impl Observer<'_> {
+    pub(super) fn is_there(&self) -> bool {
+        self.0.is_some()
+    }
+
+    pub(super) fn show(&mut self, event: Event<'_>) {
+        if let Some(observe) = &mut self.0 {
+            observe(event);
+        }
+    }
+}
+
+/// A projection whose heads are normalised and rotated.
+struct Heads<'a> {
+    linear: &'a Linear,
+    norm: &'a RmsNorm,
+    /// Channels of a head.
+    dim: usize,
 }
 
 impl Network {
@@ -46,7 +71,7 @@ impl Network {
         arm: Arm,
         sequence: &mut Sequence,
         ids: &[u32],
-        observe: &mut dyn FnMut(Event<'_>),
+        observe: &mut Observer<'_>,
     ) -> Result<Vec<f32>, ModelError> {
         let width = self.config.hidden_size;
         sequence.cache.reserve(ids.len())?;
@@ -57,99 +82,180 @@ impl Network {
         self.each_row(&mut hidden, width, |row, out| {
             bf16_to_f32(self.level, &table[ids[row] as usize * width..][..width], out);
         });
-        observe(Event::Embeddings(&hidden));
+        observe.show(Event::Embeddings(&hidden));
         for (index, layer) in self.weights.layers.iter().enumerate() {
-            let attn_out = self.attention(index, layer, sequence, &hidden)?;
-            observe(Event::AttnOut { layer: index, values: &attn_out });
+            let attn_out = self.attention(index, layer, sequence, &hidden, observe)?;
+            observe.show(Event::AttnOut { layer: index, values: &attn_out });
             self.add(&mut hidden, &attn_out);
-            let moe_out = self.moe(arm, index, layer, &hidden, observe)?;
-            self.add(&mut hidden, &moe_out);
-            observe(Event::Hidden { layer: index, values: &hidden });
+            let ffn_out = self.ffn(arm, index, layer, &hidden, observe)?;
+            self.add(&mut hidden, &ffn_out);
+            observe.show(Event::Hidden { layer: index, values: &hidden });
         }
         sequence.cache.advance(ids.len());
         Ok(hidden)
     }
 
     /// Writes the logits `[rows, vocab]` of some rows of the residual stream after the last layer.
-    pub(super) fn logits(
-        &self,
-        hidden: &[f32],
-        out: &mut [f32],
-        observe: &mut dyn FnMut(Event<'_>),
-    ) -> Result<(), ModelError> {
+    pub(super) fn logits(&self, hidden: &[f32], out: &mut [f32], observe: &mut Observer<'_>) -> Result<(), ModelError> {
         let normed = self.normalized(&self.weights.norm, hidden);
-        observe(Event::FinalNorm(&normed));
+        observe.show(Event::FinalNorm(&normed));
         Ok(linear(&self.pool, &self.acts(&normed, self.config.hidden_size)?, self.weights.lm_head.weight(), out)?)
     }
 
     /// The attention block, its output projection included.
     fn attention(
         &self,
-        index: usize,
+        number: usize,
         layer: &Layer,
         sequence: &mut Sequence,
         hidden: &[f32],
+        observe: &mut Observer<'_>,
     ) -> Result<Vec<f32>, ModelError> {
         let Self { config, level, pool, .. } = self;
         let Sequence { cache, rope } = sequence;
-        let acts = self.acts(&self.normalized(&layer.input_norm, hidden), config.hidden_size)?;
-        let mut q = self.linear(&acts, &layer.q)?;
-        let mut k = self.linear(&acts, &layer.k)?;
-        let v = self.linear(&acts, &layer.v)?;
         let first = cache.len();
-        for (values, norm, width) in
-            [(&mut q, &layer.q_norm, config.q_size()), (&mut k, &layer.k_norm, config.kv_size())]
-        {
-            self.each_row(values, width, |row, values| {
-                norm.normalize(*level, values);
-                self.round(values);
-                values.chunks_exact_mut(config.head_dim).for_each(|head| rope.rotate(first + row, head));
-            });
-        }
-        cache.append(pool, index, &k, &v)?;
+        let acts = self.acts(&self.normalized(&layer.input_norm, hidden), config.hidden_size)?;
+        let heads = |linear, norm, dim| self.heads(&acts, Heads { linear, norm, dim }, rope, first);
+        let q = heads(&layer.q, &layer.q_norm, config.head_dim)?;
+        let k = heads(&layer.k, &layer.k_norm, config.head_dim)?;
+        let v = self.linear(&acts, &layer.v)?;
+
         let mut out = vec![0.0; q.len()];
-        attention(*level, pool, cache, index, config.num_attention_heads, &q, &mut out)?;
+        match layer.index.as_ref().zip(self.msa.as_ref()) {
+            None => {
+                cache.append(pool, number, &k, &v, &[])?;
+                attention(*level, pool, cache.layer(number), config.num_attention_heads, &q, &mut out)?;
+            }
+            Some((Index { q: index_q, k: index_k, q_norm, k_norm }, msa)) => {
+                cache.append(pool, number, &k, &v, &heads(index_k, k_norm, msa.index_dim())?)?;
+                let cached = cache.layer(number);
+                // Queries that may choose as many blocks as they see attend to all of them.
+                let dense = msa.first_that_chooses().saturating_sub(first).min(acts.m());
+                let (dense_out, sparse_out) = out.split_at_mut(dense * config.q_size());
+                let (dense_q, sparse_q) = q.split_at(dense_out.len());
+                if dense > 0 {
+                    attention(*level, pool, cached, config.num_attention_heads, dense_q, dense_out)?;
+                }
+                let choosing = if observe.is_there() { 0 } else { dense };
+                if choosing < acts.m() {
+                    let index_q = heads(index_q, q_norm, msa.index_dim())?;
+                    let index_q = &index_q[choosing * msa.index_width()..];
+                    let choice = msa.choose(*level, pool, cached, first + choosing, index_q, observe.is_there())?;
+                    choice.show(number, observe);
+                    if dense < acts.m() {
+                        let lists = choice.from(dense - choosing);
+                        msa.attend(*level, pool, cached, first + dense, sparse_q, lists, sparse_out)?;
+                    }
+                }
+            }
+        }
         Ok(self.linear(&self.acts(&out, config.q_size())?, &layer.o)?)
     }
 
-    /// The mixture of experts.
-    fn moe(
+    /// A projection of tokens at the positions from `first` on, its heads normalised and rotated.
+    fn heads(&self, acts: &Acts, heads: Heads<'_>, rope: &Rope, first: usize) -> Result<Vec<f32>, ShapeError> {
+        let Heads { linear, norm, dim } = heads;
+        let mut values = self.linear(acts, linear)?;
+        self.each_row(&mut values, linear.weight().n(), |row, values| {
+            norm.normalize(self.level, values);
+            self.round(values);
+            values.chunks_exact_mut(dim).for_each(|head| rope.rotate(first + row, head));
+        });
+        Ok(values)
+    }
+
+    /// The feed-forward part.
+    fn ffn(
         &self,
         arm: Arm,
-        index: usize,
+        number: usize,
         layer: &Layer,
         hidden: &[f32],
-        observe: &mut dyn FnMut(Event<'_>),
+        observe: &mut Observer<'_>,
     ) -> Result<Vec<f32>, ModelError> {
-        let Self { config, level, pool, .. } = self;
-        let width = config.hidden_size;
+        let width = self.config.hidden_size;
         let normed = self.normalized(&layer.post_norm, hidden);
-        let count = hidden.len() / width;
-
-        // The router reads the tokens as the experts do, and computes in F32.
-        let acts = Acts::from_f32(*level, pool, Precision::F32, count, width, &normed)?;
-        let mut logits = vec![0.0; count * config.num_local_experts];
-        linear(pool, &acts, layer.router.weight(), &mut logits)?;
-        observe(Event::RouterLogits { layer: index, values: &logits });
-        let mut ids = vec![0; count * config.num_experts_per_tok];
-        let mut weights = vec![0.0; ids.len()];
-        route(*level, pool, &logits, &layer.router_bias, config.num_experts_per_tok, &mut ids, &mut weights)?;
-        observe(Event::TopK { layer: index, ids: &ids, weights: &weights });
-
-        let narrow;
+        let rounded;
         let tokens = match self.precision {
             Precision::F32 => Tokens::F32(&normed),
             Precision::Bf16 => {
-                narrow = self.narrow(&normed);
-                Tokens::Bf16(&narrow)
+                rounded = narrow(self.level, &self.pool, &normed);
+                Tokens::Bf16(&rounded)
             }
         };
-        let mut out = vec![0.0; hidden.len()];
-        match arm {
-            Arm::Eager => moe_ffn_eager(*level, pool, &self.moe, tokens, &layer.experts, &ids, &weights, &mut out)?,
-            Arm::Fused => moe_ffn(*level, pool, &self.moe, tokens, &layer.experts, &ids, &weights, &mut out)?,
-        }
+        let mut out = match &layer.ffn {
+            Ffn::Dense(mlp) => self.mlp(arm, mlp, tokens, hidden.len() / width)?,
+            Ffn::Moe(moe) => self.moe(arm, number, moe, &normed, tokens, observe)?,
+        };
         self.each_row(&mut out, width, |_, row| self.round(row));
+        Ok(out)
+    }
+
+    /// The mixture of experts on `tokens`, which are `normed` rounded; not rounded.
+    fn moe(
+        &self,
+        arm: Arm,
+        number: usize,
+        moe: &Moe,
+        normed: &[f32],
+        tokens: Tokens<'_>,
+        observe: &mut Observer<'_>,
+    ) -> Result<Vec<f32>, ModelError> {
+        let Self { config, level, pool, .. } = self;
+        let width = config.hidden_size;
+        let count = normed.len() / width;
+
+        // The router reads the tokens as the experts do, and computes in F32.
+        let acts = Acts::from_f32(*level, pool, Precision::F32, count, width, normed)?;
+        let mut logits = vec![0.0; count * config.num_local_experts];
+        linear(pool, &acts, moe.router.weight(), &mut logits)?;
+        observe.show(Event::RouterLogits { layer: number, values: &logits });
+        let mut ids = vec![0; count * config.num_experts_per_tok];
+        let mut weights = vec![0.0; ids.len()];
+        route(*level, pool, &logits, &moe.bias, config.num_experts_per_tok, &mut ids, &mut weights)?;
+        observe.show(Event::TopK { layer: number, ids: &ids, weights: &weights });
+
+        let mut out = self.mlps(arm, &moe.experts, tokens, &ids, &weights)?;
+        let shared = match &moe.shared {
+            Some(shared) => Some(self.mlp(arm, shared, tokens, count)?),
+            None => None,
+        };
+        let factor = config.routed_scaling_factor;
+        if factor != 1.0 || shared.is_some() {
+            self.each_row(&mut out, width, |row, out| {
+                out.iter_mut().for_each(|out| *out *= factor);
+                if let Some(shared) = &shared {
+                    out.iter_mut().zip(&shared[row * width..]).for_each(|(out, shared)| *out += shared);
+                }
+            });
+        }
+        Ok(out)
+    }
+
+    /// One MLP on all of `count` tokens.
+    fn mlp(&self, arm: Arm, mlp: &Mlps, tokens: Tokens<'_>, count: usize) -> Result<Vec<f32>, ModelError> {
+        self.mlps(arm, mlp, tokens, &vec![0; count], &vec![1.0; count])
+    }
+
+    /// The weighted sum of the chosen MLPs for each token, `[tokens, hidden]`.
+    fn mlps(
+        &self,
+        arm: Arm,
+        mlps: &Mlps,
+        tokens: Tokens<'_>,
+        ids: &[u32],
+        weights: &[f32],
+    ) -> Result<Vec<f32>, ModelError> {
+        let values = match tokens {
+            Tokens::F32(values) => values.len(),
+            Tokens::Bf16(values) => values.len(),
+        };
+        let mut out = vec![0.0; values];
+        let (level, pool, dims) = (self.level, &self.pool, &mlps.dims);
+        match arm {
+            Arm::Eager => moe_ffn_eager(level, pool, dims, tokens, mlps, ids, weights, &mut out)?,
+            Arm::Fused => moe_ffn(level, pool, dims, tokens, mlps, ids, weights, &mut out)?,
+        }
         Ok(out)
     }
 
@@ -196,13 +302,6 @@ impl Network {
         }
     }
 
-    fn narrow(&self, x: &[f32]) -> Vec<bf16> {
-        let mut out = vec![bf16::ZERO; x.len()];
-        let mut tasks: Vec<_> = x.chunks(TASK_VALUES).zip(out.chunks_mut(TASK_VALUES)).collect();
-        self.pool.for_each_mut(&mut tasks, |_, (x, out)| f32_to_bf16(self.level, x, out));
-        out
-    }
-
     /// Calls `each` with the number and the values of every row, on all threads if there are many values.
     fn each_row(&self, values: &mut [f32], width: usize, each: impl Fn(usize, &mut [f32]) + Sync) {
         let rows = (TASK_VALUES / width).max(1);
@@ -213,4 +312,12 @@ impl Network {
             }
         });
     }
+}
+
+/// Rounds to BF16.
+pub(super) fn narrow(level: Level, pool: &Pool, x: &[f32]) -> Vec<bf16> {
+    let mut out = vec![bf16::ZERO; x.len()];
+    let mut tasks: Vec<_> = x.chunks(TASK_VALUES).zip(out.chunks_mut(TASK_VALUES)).collect();
+    pool.for_each_mut(&mut tasks, |_, (x, out)| f32_to_bf16(level, x, out));
+    out
 }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The forward pass of MiniMax-M2.7: prefill and decode of one sequence.
+//! The forward pass of MiniMax-M2.7 and MiniMax-M3 (text): prefill and decode of one sequence.
 //!
-//! Pre-norm decoder layers. Attention: RMS norm over the whole query and the whole key projection, rotation of the first
-//! channels of each head, causal attention with grouped heads. Experts: an F32 router with sigmoid scores, whose bias takes
-//! part in the choice only, and the gated FFN of the chosen experts. Sums are F32 throughout. With [`Precision::F32`]
-//! nothing is rounded besides; with [`Precision::Bf16`] the outputs of norms, projections, attention, experts and residual
-//! additions are rounded to BF16, and the router still computes in F32.
+//! Pre-norm decoder layers; what they consist of is data of the [configuration](ModelConfig::layers). Attention: RMS norm of
+//! queries and keys (over a whole projection or per head), rotation of the first channels of each head, causal attention
+//! with grouped heads, to all keys or, in layers with sparse attention, to those of blocks that index heads choose.
+//! Feed-forward part: one MLP, or an F32 router with sigmoid scores, whose bias takes part in the choice only, the chosen
+//! experts, their sum times the scaling factor, and the shared expert. Sums are F32 throughout. With [`Precision::F32`]
+//! nothing is rounded besides; with [`Precision::Bf16`] the outputs of norms, projections, attention, feed-forward parts and
+//! residual additions are rounded to BF16, and the router still computes in F32.
 //!
 //! A token's result is the same bit for bit for every number of threads, for packed and mapped weights, and whether its
 //! predecessors came in one call or in many.
@@ -14,6 +16,7 @@
 pub mod attention;
 pub mod cache;
 mod forward;
+mod msa;
 pub mod norm;
 pub mod parity;
 pub mod rope;
@@ -22,19 +25,22 @@ mod weights;
 
 use crate::bench::{Arm, BenchDecoder};
 use crate::checkpoint::{Checkpoint, CheckpointError, LoadReport};
-use crate::config::{HiddenAct, ModelConfig};
+use crate::config::{HiddenAct, LayerConfig, ModelConfig};
 use crate::generate::Decoder;
-use cache::KvCache;
+use cache::{CacheError, CacheShape, KvCache};
 use cpu_tiles::{Level, Pool, Precision, ShapeError};
-use forward::{Network, Sequence};
-use grouped_gemm::{Activation, MoeDims};
-use half::bf16;
+use forward::{Network, Observer, Sequence};
+use grouped_gemm::Activation;
+use msa::Msa;
 use rope::Rope;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use weights::{Loader, linear_bytes};
 
-/// Tokens that go through the layers together; a longer prompt is cut, which bounds the memory of a prefill.
-const PREFILL: usize = 2048;
+pub use msa_indexer::HeadReduce;
+
+/// Tokens that go through the layers together, unless [`LoadOptions::prefill_chunk`] says otherwise.
+pub const PREFILL_CHUNK: NonZeroUsize = NonZeroUsize::new(2048).unwrap();
 
 /// Where the weights of linear layers are held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +51,16 @@ pub enum LoadMode {
     Pack,
     /// `Pack` if that takes at most half of the memory available, else `Mmap`.
     Auto,
+}
+
+/// How layers with sparse attention attend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttentionMode {
+    /// To the blocks of keys that their index heads choose: each for its KV head, as the model means it, or all together, as
+    /// the published operator does.
+    Msa(HeadReduce),
+    /// To all keys; index heads are not computed. The same as long as a query sees no more blocks than it may choose.
+    Dense,
 }
 
 /// How a model is loaded and run.
@@ -58,6 +74,25 @@ pub struct LoadOptions {
     pub precision: Precision,
     /// Where weights are held.
     pub load_mode: LoadMode,
+    /// How layers with sparse attention attend. Models without any do not read it.
+    pub attention: AttentionMode,
+    /// Tokens that go through the layers together; a longer prompt is cut, which bounds the memory of a prefill. Results do
+    /// not depend on it.
+    pub prefill_chunk: NonZeroUsize,
+}
+
+impl LoadOptions {
+    /// BF16 activations, weights packed if memory allows, sparse attention as the model means it.
+    pub fn new(level: Level, pool: Arc<Pool>) -> Self {
+        Self {
+            level,
+            pool,
+            precision: Precision::Bf16,
+            load_mode: LoadMode::Auto,
+            attention: AttentionMode::Msa(HeadReduce::PerKvHead),
+            prefill_chunk: PREFILL_CHUNK,
+        }
+    }
 }
 
 /// Why a model cannot be loaded or run.
@@ -86,12 +121,24 @@ pub enum ModelError {
         /// Positions of the model.
         max: usize,
     },
+    /// The tokens could not be cached.
+    #[error("KV cache: {0}")]
+    Cache(#[from] CacheError),
     /// A buffer could not be had.
     #[error(transparent)]
     Tiles(#[from] ShapeError),
     /// The experts could not be run.
     #[error("experts: {0}")]
     Experts(#[from] grouped_gemm::Error),
+    /// The blocks of keys could not be chosen.
+    #[error("indexer: {0}")]
+    Indexer(#[from] msa_indexer::Error),
+    /// The chosen blocks could not be attended to, by one query.
+    #[error("sparse decode: {0}")]
+    SparseDecode(#[from] msa_sparse_decode::Error),
+    /// The chosen blocks could not be attended to, by several queries.
+    #[error("main branch: {0}")]
+    MainBranch(#[from] msa_main_branch::Error),
 }
 
 /// An intermediate result of a forward pass, one row per token.
@@ -99,6 +146,30 @@ pub enum ModelError {
 pub enum Event<'a> {
     /// After the embedding, `[tokens, hidden]`.
     Embeddings(&'a [f32]),
+    /// How well the index heads of a layer with sparse attention like the blocks of keys, F32 `[tokens, KV heads, blocks]`:
+    /// what the choice for a KV head is made by, the largest score of the keys that the token sees, minus infinity where it
+    /// sees none. Forced blocks are scored like others.
+    BlockScores {
+        /// The layer.
+        layer: usize,
+        /// KV heads.
+        kv_heads: usize,
+        /// Blocks up to the last token.
+        blocks: usize,
+        /// The values.
+        values: &'a [f32],
+    },
+    /// The blocks of keys chosen, `[tokens, KV heads, top-k]`.
+    Blocks {
+        /// The layer.
+        layer: usize,
+        /// KV heads.
+        kv_heads: usize,
+        /// Blocks that a token may choose.
+        top_k: usize,
+        /// Blocks, ascending; -1 after the last where a token sees fewer than it may choose.
+        ids: &'a [i32],
+    },
     /// Output of the attention block, its output projection included, `[tokens, hidden]`.
     AttnOut {
         /// The layer.
@@ -139,6 +210,7 @@ pub struct Model {
     network: Network,
     sequence: Sequence,
     arm: Arm,
+    prefill_chunk: NonZeroUsize,
     load_mode: LoadMode,
     report: LoadReport,
     /// Of the last position.
@@ -159,7 +231,11 @@ impl Model {
         mut progress: impl FnMut(u64, u64),
     ) -> Result<Self, ModelError> {
         let (tensors, report) = checkpoint.model_tensors(config)?;
-        let (stored, packed) = linear_bytes(&tensors);
+        let reduce = match options.attention {
+            AttentionMode::Msa(reduce) => Some(reduce),
+            AttentionMode::Dense => None,
+        };
+        let (stored, packed) = linear_bytes(&tensors, reduce.is_some());
         let load_mode = match options.load_mode {
             LoadMode::Auto if available_memory().is_some_and(|available| packed <= available / 2) => LoadMode::Pack,
             LoadMode::Auto => LoadMode::Mmap,
@@ -170,37 +246,40 @@ impl Model {
             level: options.level,
             pool: &options.pool,
             pack: load_mode == LoadMode::Pack,
+            index: reduce.is_some(),
+            norm: config.norm,
             eps: config.rms_norm_eps,
+            activation: match config.hidden_act {
+                HiddenAct::Silu => Activation::Silu,
+                HiddenAct::SwigluOai { alpha, limit } => Activation::SwigluOai { alpha, limit },
+            },
             ready: &mut |bytes| {
                 done += bytes as u64;
                 progress(done, stored);
             },
         };
         let weights = loader.load(tensors)?;
-        let activation = match config.hidden_act {
-            HiddenAct::Silu => Activation::Silu,
+        let layers = &config.layers[..config.num_hidden_layers];
+        let msa = |layer: &LayerConfig| layer.msa().zip(reduce);
+        let shape = CacheShape {
+            kv_heads: config.num_key_value_heads,
+            head_dim: config.head_dim,
+            index_dims: layers.iter().map(|layer| msa(layer).map_or(0, |(msa, _)| msa.index_dim)).collect(),
+            max_tokens: config.max_position_embeddings,
         };
         Ok(Self {
             sequence: Sequence {
-                cache: KvCache::new(
-                    options.precision,
-                    config.num_hidden_layers,
-                    config.num_key_value_heads,
-                    config.head_dim,
-                ),
+                cache: KvCache::new(options.precision, shape),
                 rope: Rope::new(config.rope_theta, config.rotary_dim),
             },
             arm: Arm::Fused,
+            prefill_chunk: options.prefill_chunk,
             load_mode,
             report,
             logits: vec![0.0; config.vocab_size],
             network: Network {
-                moe: MoeDims {
-                    experts: config.num_local_experts,
-                    hidden: config.hidden_size,
-                    intermediate: config.intermediate_size,
-                    activation,
-                },
+                // All layers have the same one.
+                msa: layers.iter().find_map(msa).map(|(msa, reduce)| Msa::new(config, msa, reduce)),
                 config: config.clone(),
                 level: options.level,
                 pool: Arc::clone(&options.pool),
@@ -247,12 +326,33 @@ impl Model {
     /// As [`Decoder::forward`].
     pub fn forward_all(&mut self, ids: &[u32], mut observe: impl FnMut(Event<'_>)) -> Result<Vec<f32>, ModelError> {
         self.check(ids)?;
-        let mut logits = vec![0.0; ids.len() * self.network.config.vocab_size];
-        for (ids, logits) in ids.chunks(PREFILL).zip(logits.chunks_mut(PREFILL * self.network.config.vocab_size)) {
-            let hidden = self.network.hidden(self.arm, &mut self.sequence, ids, &mut observe)?;
-            self.network.logits(&hidden, logits, &mut observe)?;
+        let (chunk, vocab) = (self.prefill_chunk.get(), self.network.config.vocab_size);
+        let mut logits = vec![0.0; ids.len() * vocab];
+        let observe = &mut Observer(Some(&mut observe));
+        for (ids, logits) in ids.chunks(chunk).zip(logits.chunks_mut(chunk.saturating_mul(vocab))) {
+            let hidden = self.network.hidden(self.arm, &mut self.sequence, ids, observe)?;
+            self.network.logits(&hidden, logits, observe)?;
         }
         Ok(logits)
+    }
+
+    /// As [`Decoder::forward`], and `observe` is shown what happens on the way.
+    ///
+    /// # Errors
+    /// As [`Decoder::forward`].
+    pub fn forward_observed(&mut self, ids: &[u32], mut observe: impl FnMut(Event<'_>)) -> Result<&[f32], ModelError> {
+        self.last_logits(ids, &mut Observer(Some(&mut observe)))
+    }
+
+    fn last_logits(&mut self, ids: &[u32], observe: &mut Observer<'_>) -> Result<&[f32], ModelError> {
+        self.check(ids)?;
+        let mut hidden = Vec::new();
+        for ids in ids.chunks(self.prefill_chunk.get()) {
+            hidden = self.network.hidden(self.arm, &mut self.sequence, ids, observe)?;
+        }
+        let last = &hidden[hidden.len() - self.network.config.hidden_size..];
+        self.network.logits(last, &mut self.logits, observe)?;
+        Ok(&self.logits)
     }
 
     fn check(&self, ids: &[u32]) -> Result<(), ModelError> {
@@ -287,14 +387,7 @@ impl Decoder for Model {
     }
 
     fn forward(&mut self, ids: &[u32]) -> Result<&[f32], ModelError> {
-        self.check(ids)?;
-        let mut hidden = Vec::new();
-        for ids in ids.chunks(PREFILL) {
-            hidden = self.network.hidden(self.arm, &mut self.sequence, ids, &mut |_| ())?;
-        }
-        let last = &hidden[hidden.len() - self.network.config.hidden_size..];
-        self.network.logits(last, &mut self.logits, &mut |_| ())?;
-        Ok(&self.logits)
+        self.last_logits(ids, &mut Observer(None))
     }
 }
 
@@ -303,24 +396,19 @@ impl BenchDecoder for Model {
         self.arm = arm;
     }
 
-    fn decode_bytes(&self) -> u64 {
-        let config = &self.network.config;
-        let weights = &self.network.weights;
-        let layer = |layer: &weights::Layer| {
-            let dense = [&layer.q, &layer.k, &layer.v, &layer.o, &layer.router];
-            let norms = 2 * config.hidden_size + config.q_size() + config.kv_size();
-            // The experts of a layer have one size.
-            let expert = layer.experts.0.first().map_or(0, |expert| {
-                [&expert.gate, &expert.up, &expert.down].iter().map(|linear| linear.stored_bytes()).sum()
-            });
-            dense.iter().map(|linear| linear.stored_bytes()).sum::<usize>()
-                + norms * size_of::<bf16>()
-                + size_of_val(layer.router_bias.as_slice())
-                + config.num_experts_per_tok * expert
+    fn decode_bytes(&self, context: usize) -> u64 {
+        let Network { config, weights, msa, precision, .. } = &self.network;
+        let value_bytes = match precision {
+            Precision::F32 => size_of::<f32>(),
+            Precision::Bf16 => size_of::<half::bf16>(),
         };
-        let embedding_and_norm = 2 * config.hidden_size * size_of::<bf16>();
-        let layers: usize = weights.layers.iter().map(layer).sum();
-        (layers + embedding_and_norm + weights.lm_head.stored_bytes()) as u64
+        let keys_and_values = |tokens: usize| tokens * 2 * config.kv_size();
+        let cached = weights.layers.iter().map(|layer| match layer.index.as_ref().zip(msa.as_ref()) {
+            None => keys_and_values(context),
+            Some((_, msa)) if context < msa.first_that_chooses() => keys_and_values(context),
+            Some((_, msa)) => keys_and_values(msa.attended(context)) + context * msa.index_dim(),
+        });
+        (weights.stored_bytes_of_token(config.num_experts_per_tok) + cached.sum::<usize>() * value_bytes) as u64
     }
 }
 

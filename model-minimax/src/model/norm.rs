@@ -21,6 +21,11 @@ impl RmsNorm {
         Self { weight, eps }
     }
 
+    /// Values of a run.
+    pub fn width(&self) -> usize {
+        self.weight.len()
+    }
+
     /// Normalises every run of `row` in place. Values after the last whole run stay as they are.
     pub fn normalize(&self, level: Level, row: &mut [f32]) {
         for run in row.chunks_exact_mut(self.weight.len().max(1)) {

@@ -3,14 +3,15 @@
 //! Comparison of a model with golden data: folders with a checkpoint and, in `expected.safetensors`, what a reference
 //! implementation computed from it.
 //!
-//! In F32 every stored tensor is compared: intermediate results of some positions of each prompt, logits, and a greedy
-//! continuation, token by token. In BF16 it is the logits and the continuation of the prompt `mini`, whose decisions are no
+//! In F32 every stored tensor is compared: intermediate results of some positions of each prompt, the choice of experts and
+//! blocks of keys, logits, and a greedy continuation, token by token. In BF16 it is the logits and the continuation of the prompt `mini`, whose decisions are no
 //! near ties.
 
-use super::{Event, LoadMode, LoadOptions, Model, ModelError};
+use super::weights::{Ffn, Moe};
+use super::{AttentionMode, Event, LoadMode, LoadOptions, Model, ModelError};
 use crate::bench::{Arm, BenchDecoder};
 use crate::checkpoint::{Checkpoint, CheckpointError, Dtype, Tensor, open_file};
-use crate::config::{ConfigError, ModelConfig};
+use crate::config::{ConfigError, ModelConfig, MsaConfig, Variant};
 use crate::generate::Decoder;
 use crate::sampling::{SamplingError, argmax};
 use cpu_tiles::math::sigmoid;
@@ -18,11 +19,14 @@ use cpu_tiles::{Level, Pool, Precision};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Largest difference of a value in F32.
 const F32_LIMIT: f32 = 2e-4;
+/// The same of the scores of blocks: they are sums of products that near 100, where F32 is 1e-5 apart.
+const F32_SCORE_LIMIT: f32 = 5e-4;
 /// Largest and mean difference of a logit in BF16.
 const BF16_LIMITS: [f32; 2] = [0.25, 0.05];
 const EXPECTED: &str = "expected.safetensors";
@@ -38,6 +42,12 @@ pub struct ParityOptions {
     pub load_mode: LoadMode,
     /// How experts are run.
     pub arm: Arm,
+    /// How layers with sparse attention attend. Only as the model means it is there parity.
+    pub attention: AttentionMode,
+    /// Tokens that go through the layers together.
+    pub prefill_chunk: NonZeroUsize,
+    /// The variant to compare; `None` for all.
+    pub variant: Option<Variant>,
 }
 
 /// Why there is no report.
@@ -146,11 +156,12 @@ impl ParityReport {
 
 impl fmt::Display for ParityReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = self.figures.iter().map(|figure| figure.model.len()).max().unwrap_or(0).max(5);
+        let longest = |of: fn(&Figure) -> &str, least| self.figures.iter().map(|f| of(f).len()).fold(least, usize::max);
+        let (width, kinds) = (longest(|figure| &figure.model, 5), longest(|figure| &figure.kind, 14));
         writeln!(f, "golden parity, level {}", self.level)?;
         writeln!(
             f,
-            "{:width$}  dtype  {:<14} {:>7} {:>7}  {:>9} {:>8}       at",
+            "{:width$}  dtype  {:<kinds$} {:>7} {:>7}  {:>9} {:>8}       at",
             "model", "tensor", "tensors", "values", "worst", "limit"
         )?;
         for figure in &self.figures {
@@ -162,7 +173,7 @@ impl fmt::Display for ParityReport {
             let verdict = if figure.passed() { "ok" } else { "FAIL" };
             writeln!(
                 f,
-                "{model:width$}  {dtype:<5}  {kind:<14} {tensors:>7} {values:>7}  {worst:>9.2e} {limit:>8}  {verdict:<4} {at}"
+                "{model:width$}  {dtype:<5}  {kind:<kinds$} {tensors:>7} {values:>7}  {worst:>9.2e} {limit:>8}  {verdict:<4} {at}"
             )?;
         }
         for (what, reason) in &self.skipped {
@@ -181,13 +192,11 @@ pub fn run(dir: &Path, options: &ParityOptions) -> Result<ParityReport, ParityEr
     let mut report = ParityReport { level: options.level, figures: Vec::new(), skipped: Vec::new() };
     for folder in model_folders(dir)? {
         let name = folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy().into_owned();
-        let config = match ModelConfig::load(&folder) {
-            Err(error @ ConfigError::UnsupportedVariant { .. }) => {
-                report.skipped.push((name, error.to_string()));
-                continue;
-            }
-            config => config?,
-        };
+        let config = ModelConfig::load(&folder)?;
+        if let Some(asked) = options.variant.filter(|&asked| asked != config.variant) {
+            report.skipped.push((name, format!("it is {}, asked for was {asked}", config.variant)));
+            continue;
+        }
         let checkpoint = Checkpoint::open(&folder)?;
         let expected = Expected::read(&folder)?;
         for precision in [Precision::F32, Precision::Bf16] {
@@ -196,10 +205,20 @@ pub fn run(dir: &Path, options: &ParityOptions) -> Result<ParityReport, ParityEr
                 pool: Arc::clone(&options.pool),
                 precision,
                 load_mode: options.load_mode,
+                attention: options.attention,
+                prefill_chunk: options.prefill_chunk,
             };
             let mut model = Model::load(&checkpoint, &config, &load, |_, _| ())?;
             model.set_arm(options.arm);
-            Comparison { name: &name, precision, expected: &expected, model: &mut model, report: &mut report }.run()?;
+            Comparison {
+                name: &name,
+                precision,
+                dense: options.attention == AttentionMode::Dense,
+                expected: &expected,
+                model: &mut model,
+                report: &mut report,
+            }
+            .run()?;
         }
     }
     if report.figures.is_empty() && report.skipped.is_empty() {
@@ -281,6 +300,8 @@ impl Stored {
 struct Comparison<'a> {
     name: &'a str,
     precision: Precision,
+    /// Whether layers with sparse attention attend to everything.
+    dense: bool,
     expected: &'a Expected,
     model: &'a mut Model,
     report: &'a mut ParityReport,
@@ -300,7 +321,7 @@ impl Comparison<'_> {
                     ("bf16.", "BF16 is compared with the exact results"),
                 ] {
                     if expected.tensors.keys().any(|name| name.starts_with(prefix)) {
-                        self.report.skipped.push((format!("{} {prefix}*", self.name), reason.to_owned()));
+                        self.skip(format!("{} {prefix}*", self.name), reason);
                     }
                 }
             }
@@ -314,8 +335,9 @@ impl Comparison<'_> {
                 let sum: f64 = logits.iter().zip(stored).map(|(a, b)| f64::from(a - b).abs()).sum();
                 let mean = (sum / stored.len() as f64) as f32;
                 self.note("logits (mean)", "mini.logits", stored.len(), or_infinite(mean), mean_limit);
-                let (greedy, _) = self.greedy(&ids, expected.get("mini.greedy_ids")?.values.len())?;
-                self.compare("mini.greedy_ids", &greedy)?;
+                let steps = expected.get("mini.greedy_ids")?.values.len();
+                let greedy = self.greedy(&logits, steps)?;
+                self.compare("mini.greedy_ids", &greedy.ids)?;
             }
         }
         Ok(())
@@ -335,57 +357,76 @@ impl Comparison<'_> {
         recorded.add("logits", None, &logits);
         recorded.margins(self.model);
         let steps = expected.get(&format!("{prompt}.greedy_ids"))?.values.len();
-        let (greedy_ids, greedy_margin) = self.greedy(&ids, steps)?;
+        let greedy = self.greedy(&logits, steps)?;
+        recorded.add_greedy(&greedy);
 
         let prefix = format!("{prompt}.");
         for (name, stored) in expected.tensors.range(prefix.clone()..).take_while(|(name, _)| name.starts_with(&prefix))
         {
-            match &name[prefix.len()..] {
-                "input_ids" | "positions" => {}
-                "greedy_ids" => self.compare(name, &greedy_ids)?,
-                "greedy_margin" => self.compare(name, &greedy_margin)?,
-                rest => match recorded.0.get(rest) {
-                    None => self.report.skipped.push((format!("{} {name}", self.name), "not computed".to_owned())),
-                    Some(values) if stored.shape.first() == Some(&ids.len()) => self.compare(name, values)?,
-                    Some(values) => {
-                        let width = values.len() / ids.len();
-                        let rows = positions.iter().flat_map(|&row| values.chunks_exact(width).nth(row as usize));
-                        self.compare(name, &rows.flatten().copied().collect::<Vec<_>>())?;
-                    }
-                },
+            let rest = &name[prefix.len()..];
+            let all_positions = |rows: usize| stored.shape.get(rows) == Some(&ids.len());
+            match (recorded.by_token.get(rest), recorded.by_head.get(rest)) {
+                _ if ["input_ids", "positions"].contains(&rest) => {}
+                (Some(values), _) if rest.starts_with("greedy_") || all_positions(0) => self.compare(name, values)?,
+                (Some(values), _) => {
+                    let width = values.len() / ids.len();
+                    let rows = positions.iter().flat_map(|&row| values.chunks_exact(width).nth(row as usize));
+                    self.compare(name, &rows.flatten().copied().collect::<Vec<_>>())?;
+                }
+                (None, Some(values)) => {
+                    // A block that there is not.
+                    let nothing = if is_choice(rest) { -1.0 } else { f32::NEG_INFINITY };
+                    let every_row = rest.ends_with(".greedy_msa_blocks") || all_positions(1);
+                    let token = |row| if every_row { row } else { positions.get(row).map_or(0, |&p| p as usize) };
+                    self.compare(name, &values.in_shape_of(stored, nothing, token))?;
+                }
+                (None, None) if self.dense && rest.contains("msa_") => {
+                    let kind = rest.rsplit('.').next().unwrap_or(rest);
+                    self.skip(format!("{} *.{kind}", self.name), "attention is dense");
+                }
+                (None, None) => self.skip(format!("{} {name}", self.name), "not computed"),
             }
         }
         Ok(())
     }
 
-    /// The greedy continuation of a prompt: ids, and the best minus the second logit of each.
-    fn greedy(&mut self, prompt: &[u32], steps: usize) -> Result<(Vec<f32>, Vec<f32>), ParityError> {
-        self.model.reset();
-        let (mut ids, mut margins) = (Vec::new(), Vec::new());
-        let mut step = prompt.to_vec();
-        for _ in 0..steps {
-            let logits = self.model.forward(&step)?;
-            let id = argmax(logits)?;
+    /// The greedy continuation of the sequence, of whose last position the logits are at the end of `logits`.
+    fn greedy(&mut self, logits: &[f32], steps: usize) -> Result<Greedy, ParityError> {
+        let mut greedy = Greedy::default();
+        let mut logits = logits[logits.len() - self.model.vocab_size()..].to_vec();
+        for step in 1..=steps {
+            let id = argmax(&logits)?;
             let others = logits.iter().enumerate().filter(|(other, _)| *other != id as usize);
             let second = others.map(|(_, &logit)| logit).fold(f32::NEG_INFINITY, f32::max);
-            margins.push(logits[id as usize] - second);
-            ids.push(id as f32);
-            step = vec![id];
+            greedy.margins.push(logits[id as usize] - second);
+            greedy.ids.push(id as f32);
+            if step < steps {
+                logits = self.model.forward_observed(&[id], |event| greedy.recorded.record(event))?.to_vec();
+            }
         }
-        Ok((ids, margins))
+        Ok(greedy)
     }
 
     fn compare(&mut self, name: &str, found: &[f32]) -> Result<(), ParityError> {
         let stored = &self.expected.get(name)?.values;
         let kind = name.rsplit('.').next().unwrap_or(name);
-        if kind.ends_with("_ids") {
+        if is_choice(kind) {
             let wrong = found.iter().zip(stored).filter(|(found, stored)| found != stored).count();
             let wrong = if found.len() == stored.len() { wrong as f32 } else { f32::INFINITY };
             self.note(kind, name, stored.len(), wrong, 0.0);
         } else {
-            self.note(kind, name, stored.len(), largest(found, stored), F32_LIMIT);
+            let limit = if ["msa_block_scores", "msa_margin"].contains(&kind) { F32_SCORE_LIMIT } else { F32_LIMIT };
+            self.note(kind, name, stored.len(), largest(found, stored), limit);
         }
         Ok(())
+    }
+
+    /// Notes what is not compared, once.
+    fn skip(&mut self, what: String, reason: &str) {
+        let skipped = (what, reason.to_owned());
+        if !self.report.skipped.contains(&skipped) {
+            self.report.skipped.push(skipped);
+        }
     }
 
     fn note(&mut self, kind: &str, at: &str, values: usize, worst: f32, limit: f32) {
@@ -402,31 +443,97 @@ impl Comparison<'_> {
     }
 }
 
-/// The largest difference; infinite if there is no value to compare, or one is no number.
+/// Whether a tensor of this name holds numbers of tokens, experts or blocks, which are the same or not.
+fn is_choice(name: &str) -> bool {
+    name.ends_with("_ids") || name.ends_with("_blocks")
+}
+
+/// The largest difference; infinite if there is no value to compare, or one is no number. Equal infinities do not differ.
 fn largest(found: &[f32], stored: &[f32]) -> f32 {
     if found.len() != stored.len() {
         return f32::INFINITY;
     }
-    found.iter().zip(stored).map(|(a, b)| or_infinite((a - b).abs())).fold(0.0, f32::max)
+    let difference = |(a, b): (&f32, &f32)| if a == b { 0.0 } else { or_infinite((a - b).abs()) };
+    found.iter().zip(stored).map(difference).fold(0.0, f32::max)
 }
 
 fn or_infinite(difference: f32) -> f32 {
     if difference.is_nan() { f32::INFINITY } else { difference }
 }
 
+/// A greedy continuation.
+#[derive(Default)]
+struct Greedy {
+    ids: Vec<f32>,
+    /// The best minus the second logit of each.
+    margins: Vec<f32>,
+    /// What happened in the steps after the first, whose events are those of the prompt.
+    recorded: Recorder,
+}
+
 /// Intermediate results by their name in the expected results, without the prompt; all positions.
 #[derive(Default)]
-struct Recorder(BTreeMap<String, Vec<f32>>);
+struct Recorder {
+    /// One row per token, all of one width.
+    by_token: BTreeMap<String, Vec<f32>>,
+    by_head: BTreeMap<String, ByHead>,
+}
+
+/// Results that are stored head by head.
+#[derive(Default)]
+struct ByHead {
+    heads: usize,
+    /// Token by token, and in each head by head; a later row may be longer, as there are more blocks then.
+    rows: Vec<Vec<f32>>,
+}
+
+impl ByHead {
+    /// As the expected `[heads, rows]` or `[heads, rows, width]`, whose row `r` is that of token `token(r)`. What a row lacks
+    /// of the width is `nothing`. Empty if there is more than the width.
+    fn in_shape_of(&self, stored: &Stored, nothing: f32, token: impl Fn(usize) -> usize) -> Vec<f32> {
+        let [heads, rows, width] = match *stored.shape.as_slice() {
+            [heads, rows] => [heads, rows, 1],
+            [heads, rows, width] => [heads, rows, width],
+            _ => return Vec::new(),
+        };
+        let mut values = Vec::with_capacity(heads * rows * width);
+        for head in 0..heads {
+            for row in 0..rows {
+                let found = self.rows.get(token(row) * self.heads + head).filter(|_| head < self.heads);
+                let Some(found) = found else { return Vec::new() };
+                if found.iter().skip(width).any(|&x| x != nothing) {
+                    return Vec::new();
+                }
+                values.extend((0..width).map(|i| found.get(i).copied().unwrap_or(nothing)));
+            }
+        }
+        values
+    }
+}
 
 impl Recorder {
     fn add(&mut self, name: &str, layer: Option<usize>, values: &[f32]) {
         let name = layer.map_or(name.to_owned(), |layer| format!("layer{layer}.{name}"));
-        self.0.entry(name).or_default().extend_from_slice(values);
+        self.by_token.entry(name).or_default().extend_from_slice(values);
+    }
+
+    fn add_by_head(&mut self, name: &str, layer: usize, heads: usize, rows: impl Iterator<Item = Vec<f32>>) {
+        let all = self.by_head.entry(format!("layer{layer}.{name}")).or_default();
+        all.heads = heads;
+        all.rows.extend(rows);
     }
 
     fn record(&mut self, event: Event<'_>) {
         match event {
             Event::Embeddings(values) => self.add("embeddings", None, values),
+            Event::BlockScores { layer, kv_heads, blocks, values } => {
+                let rows = values.chunks_exact(blocks).map(<[f32]>::to_vec);
+                self.add_by_head("msa_block_scores", layer, kv_heads, rows);
+            }
+            Event::Blocks { layer, kv_heads, top_k, ids } => {
+                let rows = ids.chunks_exact(top_k).map(|ids| ids.iter().map(|&id| id as f32).collect());
+                self.add_by_head("msa_blocks", layer, kv_heads, rows);
+            }
             Event::AttnOut { layer, values } => self.add("attn_out", Some(layer), values),
             Event::RouterLogits { layer, values } => self.add("router_logits", Some(layer), values),
             Event::TopK { layer, ids, weights } => {
@@ -439,23 +546,64 @@ impl Recorder {
         }
     }
 
-    /// By how much the last expert chosen beats the first one not chosen.
-    fn margins(&mut self, model: &Model) {
-        let top_k = model.config().num_experts_per_tok;
-        for (index, layer) in model.network.weights.layers.iter().enumerate() {
-            let logits = self.0.get(&format!("layer{index}.router_logits")).cloned().unwrap_or_default();
-            let mut scores = vec![0.0; logits.len()];
-            sigmoid(model.network.level, &logits, &mut scores);
-            let margins: Vec<f32> = scores
-                .chunks_exact(layer.router_bias.len())
-                .map(|scores| {
-                    let mut choice: Vec<f32> =
-                        scores.iter().zip(&layer.router_bias).map(|(s, bias)| s + bias).collect();
-                    choice.sort_by(|a, b| b.total_cmp(a));
-                    choice[top_k - 1] - choice.get(top_k).copied().unwrap_or(f32::NEG_INFINITY)
-                })
-                .collect();
-            self.add("router_margin", Some(index), &margins);
+    /// Adds what is known of the continuation of the prompt.
+    fn add_greedy(&mut self, greedy: &Greedy) {
+        self.add("greedy_ids", None, &greedy.ids);
+        self.add("greedy_margin", None, &greedy.margins);
+        for (name, steps) in &greedy.recorded.by_head {
+            if let (Some(layer), Some(prompt)) = (name.strip_suffix(".msa_blocks"), self.by_head.get(name)) {
+                let last = &prompt.rows[prompt.rows.len() - prompt.heads..];
+                let rows = [last, steps.rows.as_slice()].concat();
+                self.by_head.insert(format!("{layer}.greedy_msa_blocks"), ByHead { heads: prompt.heads, rows });
+            }
         }
+    }
+
+    /// By how much the last one chosen beats the first one not chosen, of experts and of blocks.
+    fn margins(&mut self, model: &Model) {
+        for (index, layer) in model.network.weights.layers.iter().enumerate() {
+            if let Ffn::Moe(moe) = &layer.ffn {
+                self.router_margin(model, index, moe);
+            }
+            if let Some(msa) = model.config().layers[index].msa() {
+                self.msa_margin(index, msa);
+            }
+        }
+    }
+
+    fn router_margin(&mut self, model: &Model, layer: usize, moe: &Moe) {
+        let top_k = model.config().num_experts_per_tok;
+        let logits = self.by_token.get(&format!("layer{layer}.router_logits")).cloned().unwrap_or_default();
+        let mut scores = vec![0.0; logits.len()];
+        sigmoid(model.network.level, &logits, &mut scores);
+        let margin = |scores: &[f32]| {
+            let mut choice: Vec<f32> = scores.iter().zip(&moe.bias).map(|(s, bias)| s + bias).collect();
+            choice.sort_by(|a, b| b.total_cmp(a));
+            choice[top_k - 1] - choice.get(top_k).copied().unwrap_or(f32::NEG_INFINITY)
+        };
+        let margins: Vec<f32> = scores.chunks_exact(moe.bias.len()).map(margin).collect();
+        self.add("router_margin", Some(layer), &margins);
+    }
+
+    /// Forced blocks take no part.
+    fn msa_margin(&mut self, layer: usize, msa: MsaConfig) {
+        let of = |name: &str| self.by_head.get(&format!("layer{layer}.{name}"));
+        let (Some(scores), Some(chosen)) = (of("msa_block_scores"), of("msa_blocks")) else { return };
+        let heads = scores.heads;
+        let margin = |row: usize| {
+            let last = row / heads / msa.block;
+            let is_forced = |block: usize| block < msa.init_blocks || block + msa.local_blocks > last;
+            let (mut kept, mut dropped) = (f32::INFINITY, f32::NEG_INFINITY);
+            for (block, &score) in scores.rows[row].iter().enumerate().take(last + 1).filter(|(b, _)| !is_forced(*b)) {
+                if chosen.rows[row].contains(&(block as f32)) {
+                    kept = kept.min(score);
+                } else {
+                    dropped = dropped.max(score);
+                }
+            }
+            vec![kept - dropped]
+        };
+        let margins: Vec<_> = (0..scores.rows.len()).map(margin).collect();
+        self.add_by_head("msa_margin", layer, heads, margins.into_iter());
     }
 }

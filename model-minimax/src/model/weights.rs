@@ -3,9 +3,12 @@
 //! The weights of a model: used in place in the mapped files, or packed into panels.
 
 use super::norm::RmsNorm;
-use crate::checkpoint::{Dtype, ExpertTensors, LayerTensors, LinearTensors, ModelTensors, Tensor};
-use cpu_tiles::{F8E4M3, Level, PANEL, PackedWeight, Pool, ShapeError, Weight, WeightRef};
-use grouped_gemm::{Expert, Experts};
+use crate::checkpoint::{
+    FfnTensors, IndexTensors, LayerTensors, LinearTensors, MlpTensors, ModelTensors, MoeTensors, Tensor,
+};
+use crate::config::NormKind;
+use cpu_tiles::{E8M0, F8E4M3, Format, Level, PANEL, PackedWeight, Pool, ShapeError, Weight, WeightRef};
+use grouped_gemm::{Activation, Expert, Experts, MoeDims};
 use half::bf16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -26,6 +29,7 @@ impl<T: Clone + FromBytes + IntoBytes + Immutable + KnownLayout> Elements<T> {
         }
         let mut copy = vec![T::new_zeroed(); tensor.byte_len() / size_of::<T>()];
         copy.as_mut_bytes().copy_from_slice(tensor.bytes());
+        tensor.release();
         Self::Copied(copy)
     }
 
@@ -50,15 +54,18 @@ enum Values {
     F32(Elements<f32>),
     Bf16(Elements<bf16>),
     Fp8Block { codes: Elements<F8E4M3>, scales: Elements<f32> },
+    Mxfp8 { codes: Elements<F8E4M3>, scales: Elements<E8M0> },
 }
 
 impl RowMajor {
     fn new(tensors: LinearTensors) -> Self {
-        let LinearTensors { weight, scale, rows, cols } = tensors;
-        let values = match scale {
-            Some(scales) => Values::Fp8Block { codes: Elements::new(weight), scales: Elements::new(scales) },
-            None if weight.dtype() == Dtype::F32 => Values::F32(Elements::new(weight)),
-            None => Values::Bf16(Elements::new(weight)),
+        let LinearTensors { format, weight, scale, rows, cols } = tensors;
+        let scale = || scale.expect("a scaled format has scales");
+        let values = match format {
+            Format::F32 => Values::F32(Elements::new(weight)),
+            Format::Bf16 => Values::Bf16(Elements::new(weight)),
+            Format::Fp8Block => Values::Fp8Block { codes: Elements::new(weight), scales: Elements::new(scale()) },
+            Format::Mxfp8 => Values::Mxfp8 { codes: Elements::new(weight), scales: Elements::new(scale()) },
         };
         Self { n: rows, k: cols, values }
     }
@@ -68,6 +75,7 @@ impl RowMajor {
             Values::F32(values) => WeightRef::f32(self.n, self.k, values.get()),
             Values::Bf16(values) => WeightRef::bf16(self.n, self.k, values.get()),
             Values::Fp8Block { codes, scales } => WeightRef::fp8_block(self.n, self.k, codes.get(), scales.get()),
+            Values::Mxfp8 { codes, scales } => WeightRef::mxfp8(self.n, self.k, codes.get(), scales.get()),
         };
         weight.expect(CHECKED)
     }
@@ -100,23 +108,71 @@ impl Linear {
     }
 }
 
-/// One expert: `down(act(gate x) * (up x))`.
+/// An MLP: `down(act(gate x, up x))`.
 #[derive(Debug)]
-pub(crate) struct ExpertWeights {
-    pub(crate) gate: Linear,
-    pub(crate) up: Linear,
-    pub(crate) down: Linear,
+pub(crate) struct Mlp {
+    gate: Linear,
+    up: Linear,
+    down: Linear,
 }
 
-/// The experts of a layer.
-#[derive(Debug)]
-pub(crate) struct LayerExperts(pub(crate) Vec<ExpertWeights>);
+impl Mlp {
+    fn stored_bytes(&self) -> usize {
+        [&self.gate, &self.up, &self.down].into_iter().map(Linear::stored_bytes).sum()
+    }
+}
 
-impl Experts for LayerExperts {
+/// MLPs of one width: the routed experts of a layer, or one for all tokens.
+#[derive(Debug)]
+pub(crate) struct Mlps {
+    pub(crate) dims: MoeDims,
+    mlps: Vec<Mlp>,
+}
+
+impl Mlps {
+    /// Bytes of one of them in the checkpoint.
+    pub(crate) fn stored_bytes_of_one(&self) -> usize {
+        self.mlps.first().map_or(0, Mlp::stored_bytes)
+    }
+}
+
+impl Experts for Mlps {
     fn expert(&self, index: usize) -> Expert<'_> {
-        let ExpertWeights { gate, up, down } = &self.0[index];
+        let Mlp { gate, up, down } = &self.mlps[index];
         Expert { gate: gate.weight(), up: up.weight(), down: down.weight() }
     }
+
+    fn count(&self) -> Option<usize> {
+        Some(self.mlps.len())
+    }
+}
+
+/// The index heads of a layer with sparse attention.
+#[derive(Debug)]
+pub(crate) struct Index {
+    pub(crate) q: Linear,
+    pub(crate) k: Linear,
+    pub(crate) q_norm: RmsNorm,
+    pub(crate) k_norm: RmsNorm,
+}
+
+/// The feed-forward part of a layer.
+#[derive(Debug)]
+pub(crate) enum Ffn {
+    /// One MLP for all tokens.
+    Dense(Mlps),
+    /// A mixture of experts.
+    Moe(Moe),
+}
+
+/// A mixture of experts.
+#[derive(Debug)]
+pub(crate) struct Moe {
+    pub(crate) router: Linear,
+    pub(crate) bias: Vec<f32>,
+    pub(crate) experts: Mlps,
+    /// The expert of every token.
+    pub(crate) shared: Option<Mlps>,
 }
 
 /// One decoder layer.
@@ -129,10 +185,37 @@ pub(crate) struct Layer {
     pub(crate) o: Linear,
     pub(crate) q_norm: RmsNorm,
     pub(crate) k_norm: RmsNorm,
+    /// Absent where attention is dense, be it because all blocks of keys are asked for.
+    pub(crate) index: Option<Index>,
     pub(crate) post_norm: RmsNorm,
-    pub(crate) router: Linear,
-    pub(crate) router_bias: Vec<f32>,
-    pub(crate) experts: LayerExperts,
+    pub(crate) ffn: Ffn,
+}
+
+impl Layer {
+    /// Bytes of weights that a token reads, `top_k` of the routed experts included.
+    pub(crate) fn stored_bytes_of_token(&self, top_k: usize) -> usize {
+        let linears = [&self.q, &self.k, &self.v, &self.o].into_iter().map(Linear::stored_bytes).sum::<usize>();
+        let norms =
+            [&self.input_norm, &self.q_norm, &self.k_norm, &self.post_norm].map(norm_bytes).iter().sum::<usize>();
+        let index = self.index.as_ref().map_or(0, |index| {
+            index.q.stored_bytes() + index.k.stored_bytes() + norm_bytes(&index.q_norm) + norm_bytes(&index.k_norm)
+        });
+        let ffn = match &self.ffn {
+            Ffn::Dense(mlp) => mlp.stored_bytes_of_one(),
+            Ffn::Moe(Moe { router, bias, experts, shared }) => {
+                router.stored_bytes()
+                    + size_of_val(bias.as_slice())
+                    + top_k * experts.stored_bytes_of_one()
+                    + shared.as_ref().map_or(0, Mlps::stored_bytes_of_one)
+            }
+        };
+        linears + norms + index + ffn
+    }
+}
+
+/// Bytes of a norm's weight in the checkpoint.
+fn norm_bytes(norm: &RmsNorm) -> usize {
+    norm.width() * size_of::<bf16>()
 }
 
 /// All weights of a model.
@@ -145,13 +228,26 @@ pub(crate) struct Weights {
     pub(crate) lm_head: Linear,
 }
 
+impl Weights {
+    /// Bytes of weights, as stored, that a forward pass of one token reads.
+    pub(crate) fn stored_bytes_of_token(&self, top_k: usize) -> usize {
+        let layers: usize = self.layers.iter().map(|layer| layer.stored_bytes_of_token(top_k)).sum();
+        let embedding = self.norm.width() * size_of::<bf16>();
+        layers + embedding + norm_bytes(&self.norm) + self.lm_head.stored_bytes()
+    }
+}
+
 /// Turns the tensors of a checkpoint into weights.
 pub(crate) struct Loader<'a> {
     pub(crate) level: Level,
     pub(crate) pool: &'a Pool,
     /// Whether to pack; otherwise weights are used in place.
     pub(crate) pack: bool,
+    /// Whether index heads are of use; otherwise they are left out.
+    pub(crate) index: bool,
+    pub(crate) norm: NormKind,
     pub(crate) eps: f32,
+    pub(crate) activation: Activation,
     /// Told the number of bytes, as stored, of each weight that is ready.
     pub(crate) ready: &'a mut dyn FnMut(usize),
 }
@@ -159,7 +255,8 @@ pub(crate) struct Loader<'a> {
 impl Loader<'_> {
     pub(crate) fn load(&mut self, tensors: ModelTensors) -> Result<Weights, ShapeError> {
         let ModelTensors { embed, layers, norm, lm_head } = tensors;
-        let [lm_head] = self.linears([unscaled(lm_head)])?;
+        // The largest first: while it is packed it is in memory twice.
+        let [lm_head] = self.linears([unscaled(lm_head, Format::Bf16)])?;
         Ok(Weights {
             embed: Elements::new(embed),
             layers: layers.into_iter().map(|layer| self.layer(layer)).collect::<Result<_, _>>()?,
@@ -169,32 +266,56 @@ impl Loader<'_> {
     }
 
     fn layer(&mut self, tensors: LayerTensors) -> Result<Layer, ShapeError> {
-        let LayerTensors { q, k, v, o, gate, .. } = tensors;
-        let [q, k, v, o, router] = self.linears([q, k, v, o, unscaled(gate)])?;
+        let LayerTensors { input_norm, q, k, v, o, q_norm, k_norm, index, post_norm, ffn } = tensors;
+        let [q, k, v, o] = self.linears([q, k, v, o])?;
         Ok(Layer {
-            input_norm: self.norm(&tensors.input_norm),
+            input_norm: self.norm(&input_norm),
             q,
             k,
             v,
             o,
-            q_norm: self.norm(&tensors.q_norm),
-            k_norm: self.norm(&tensors.k_norm),
-            post_norm: self.norm(&tensors.post_norm),
-            router,
-            router_bias: tensors.bias.as_f32().expect(CHECKED).into_owned(),
-            experts: LayerExperts(
-                tensors.experts.into_iter().map(|expert| self.expert(expert)).collect::<Result<_, _>>()?,
-            ),
+            q_norm: self.norm(&q_norm),
+            k_norm: self.norm(&k_norm),
+            index: index.filter(|_| self.index).map(|index| self.index(index)).transpose()?,
+            post_norm: self.norm(&post_norm),
+            ffn: match ffn {
+                FfnTensors::Dense(mlp) => Ffn::Dense(self.mlps(vec![mlp])?),
+                FfnTensors::Moe(moe) => Ffn::Moe(self.moe(moe)?),
+            },
         })
     }
 
-    fn expert(&mut self, ExpertTensors { w1, w2, w3 }: ExpertTensors) -> Result<ExpertWeights, ShapeError> {
-        let [gate, up, down] = self.linears([w1, w3, w2])?;
-        Ok(ExpertWeights { gate, up, down })
+    fn index(&mut self, tensors: IndexTensors) -> Result<Index, ShapeError> {
+        let IndexTensors { q, k, q_norm, k_norm } = tensors;
+        let [q, k] = self.linears([q, k])?;
+        Ok(Index { q, k, q_norm: self.norm(&q_norm), k_norm: self.norm(&k_norm) })
+    }
+
+    fn moe(&mut self, tensors: MoeTensors) -> Result<Moe, ShapeError> {
+        let MoeTensors { router, bias, experts, shared } = tensors;
+        let [router] = self.linears([unscaled(router, Format::F32)])?;
+        Ok(Moe {
+            router,
+            bias: bias.as_f32().expect(CHECKED).into_owned(),
+            experts: self.mlps(experts)?,
+            shared: shared.map(|mlp| self.mlps(vec![mlp])).transpose()?,
+        })
+    }
+
+    /// MLPs of one size, at least one.
+    fn mlps(&mut self, tensors: Vec<MlpTensors>) -> Result<Mlps, ShapeError> {
+        let (intermediate, hidden) = tensors.first().map_or((0, 0), |mlp| (mlp.gate.rows, mlp.gate.cols));
+        let dims = MoeDims { experts: tensors.len(), hidden, intermediate, activation: self.activation };
+        let mlp = |MlpTensors { gate, up, down }| {
+            let [gate, up, down] = self.linears([gate, up, down])?;
+            Ok::<_, ShapeError>(Mlp { gate, up, down })
+        };
+        Ok(Mlps { dims, mlps: tensors.into_iter().map(mlp).collect::<Result<_, _>>()? })
     }
 
     /// Weights that lie in one buffer when packed.
     fn linears<const N: usize>(&mut self, tensors: [LinearTensors; N]) -> Result<[Linear; N], ShapeError> {
+        let files = tensors.clone();
         let row_major = tensors.map(RowMajor::new);
         let stored = row_major.each_ref().map(|weight| weight.weight().bytes());
         let mut packed = if self.pack {
@@ -207,24 +328,36 @@ impl Loader<'_> {
             form: packed.next().map_or(Form::InPlace(weight), Form::Packed),
             stored_bytes: stored_bytes.next().unwrap_or_default(),
         });
+        if self.pack {
+            // There is a copy now, which alone is read from here on.
+            files
+                .iter()
+                .flat_map(|linear| [Some(&linear.weight), linear.scale.as_ref()])
+                .flatten()
+                .for_each(Tensor::release);
+        }
         (self.ready)(stored.iter().sum());
         Ok(linears)
     }
 
     fn norm(&self, weight: &Tensor) -> RmsNorm {
         let weight = weight.as_bf16().expect(CHECKED);
-        RmsNorm::new(weight.iter().map(|x| x.to_f32()).collect(), self.eps)
+        let scale = |w: &bf16| match self.norm {
+            NormKind::Plain => w.to_f32(),
+            NormKind::Gemma => 1.0 + w.to_f32(),
+        };
+        RmsNorm::new(weight.iter().map(scale).collect(), self.eps)
     }
 }
 
 /// A weight that is never quantised.
-fn unscaled(weight: Tensor) -> LinearTensors {
+fn unscaled(weight: Tensor, format: Format) -> LinearTensors {
     let (rows, cols) = (weight.shape()[0], weight.shape()[1]);
-    LinearTensors { weight, scale: None, rows, cols }
+    LinearTensors { format, weight, scale: None, rows, cols }
 }
 
-/// Bytes of all linear layers: as stored, and packed.
-pub(crate) fn linear_bytes(tensors: &ModelTensors) -> (u64, u64) {
+/// Bytes of all linear layers: as stored, and packed. `index` as in the loader.
+pub(crate) fn linear_bytes(tensors: &ModelTensors, index: bool) -> (u64, u64) {
     let ModelTensors { layers, lm_head, .. } = tensors;
     let (mut stored, mut packed) = (0, 0);
     let mut add = |tensors: &LinearTensors| {
@@ -233,11 +366,20 @@ pub(crate) fn linear_bytes(tensors: &ModelTensors) -> (u64, u64) {
         stored += bytes as u64;
         packed += (bytes + (padded - tensors.rows * tensors.cols) * tensors.weight.dtype().bits() / 8) as u64;
     };
-    add(&unscaled(lm_head.clone()));
+    add(&unscaled(lm_head.clone(), Format::Bf16));
     for layer in layers {
         [&layer.q, &layer.k, &layer.v, &layer.o].into_iter().for_each(&mut add);
-        add(&unscaled(layer.gate.clone()));
-        layer.experts.iter().flat_map(|expert| [&expert.w1, &expert.w2, &expert.w3]).for_each(&mut add);
+        if let Some(index) = layer.index.as_ref().filter(|_| index) {
+            [&index.q, &index.k].into_iter().for_each(&mut add);
+        }
+        let mut mlp = |mlp: &MlpTensors| [&mlp.gate, &mlp.up, &mlp.down].into_iter().for_each(&mut add);
+        match &layer.ffn {
+            FfnTensors::Dense(dense) => mlp(dense),
+            FfnTensors::Moe(moe) => {
+                moe.experts.iter().chain(&moe.shared).for_each(&mut mlp);
+                add(&unscaled(moe.router.clone(), Format::F32));
+            }
+        }
     }
     (stored, packed)
 }

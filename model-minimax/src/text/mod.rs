@@ -11,5 +11,5 @@ mod template;
 mod tokenizer;
 
 pub use clock::{Clock, StrftimeError, strftime};
-pub use template::{Chat, ChatTemplate, TemplateError};
+pub use template::{Chat, ChatTemplate, TemplateError, ThinkingMode};
 pub use tokenizer::{TextStream, TextTokenizer, TokenizerError};

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::ValueKind;
@@ -62,6 +64,18 @@ pub enum TemplateError {
         /// What went wrong.
         reason: String,
     },
+    /// A way of thinking that nothing is known about.
+    #[error("unknown thinking mode \"{found}\"; known are \"enabled\", \"disabled\" and \"adaptive\"")]
+    UnknownThinkingMode {
+        /// The name.
+        found: String,
+    },
+    /// A thinking mode was asked for, and the template has only one way.
+    #[error("the chat template knows no thinking modes (it never reads `{THINKING_MODE}`), asked for was \"{mode}\"")]
+    NoThinkingModes {
+        /// The mode asked for.
+        mode: ThinkingMode,
+    },
     /// Messages or tools are not valid JSON.
     #[error("{what} are not valid JSON: {source}")]
     Json {
@@ -72,12 +86,57 @@ pub enum TemplateError {
     },
 }
 
+/// The template variable that a [`ThinkingMode`] sets.
+const THINKING_MODE: &str = "thinking_mode";
+
+/// Whether the model thinks before it answers, where its template offers the choice, as that of MiniMax-M3 does.
+/// Without one, that template takes `adaptive`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ThinkingMode {
+    /// Always: the prompt ends inside the thought.
+    Enabled,
+    /// Never: the prompt ends after an empty thought.
+    Disabled,
+    /// As the model decides.
+    Adaptive,
+}
+
+impl ThinkingMode {
+    /// The name that templates use.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Enabled => "enabled",
+            Self::Disabled => "disabled",
+            Self::Adaptive => "adaptive",
+        }
+    }
+}
+
+impl fmt::Display for ThinkingMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for ThinkingMode {
+    type Err = TemplateError;
+
+    fn from_str(name: &str) -> Result<Self, TemplateError> {
+        [Self::Enabled, Self::Disabled, Self::Adaptive]
+            .into_iter()
+            .find(|mode| mode.name() == name)
+            .ok_or_else(|| TemplateError::UnknownThinkingMode { found: name.to_owned() })
+    }
+}
+
 /// What a template is rendered with. Key order of the JSON is kept, as templates print it.
 #[derive(Debug, Clone)]
 pub struct Chat {
     messages: Value,
     tools: Value,
     add_generation_prompt: bool,
+    thinking: Option<ThinkingMode>,
     extra: BTreeMap<String, Value>,
 }
 
@@ -91,6 +150,7 @@ impl Chat {
             messages: messages.collect(),
             tools: Value::from(()),
             add_generation_prompt: true,
+            thinking: None,
             extra: BTreeMap::new(),
         }
     }
@@ -121,7 +181,14 @@ impl Chat {
         self
     }
 
-    /// Sets a variable of the template, such as `thinking_mode`, to a JSON value.
+    /// Chooses whether the model thinks. Rendering fails if the template does not offer the choice.
+    #[must_use]
+    pub fn with_thinking(mut self, mode: ThinkingMode) -> Self {
+        self.thinking = Some(mode);
+        self
+    }
+
+    /// Sets a variable of the template to a JSON value, whether the template reads it or not.
     ///
     /// # Errors
     /// [`TemplateError::Json`].
@@ -207,6 +274,8 @@ impl ChatTemplate {
             }
             escape_formatter(out, state, value)
         });
+        // As in Python, where `None` is not; the engine's own test takes it for an empty sequence.
+        env.add_test("iterable", |value: Value| !value.is_none() && value.try_iter().is_ok());
         env.add_filter("tojson", tojson);
         env.add_function("raise_exception", |message: String| -> Result<Value, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, "raise_exception").with_source(Refusal(message)))
@@ -221,8 +290,8 @@ impl ChatTemplate {
     /// The prompt for `chat`.
     ///
     /// # Errors
-    /// [`TemplateError::Refused`] when the template calls `raise_exception`, [`TemplateError::Render`] when it fails
-    /// otherwise.
+    /// [`TemplateError::Refused`] when the template calls `raise_exception`, [`TemplateError::NoThinkingModes`] when
+    /// `chat` chooses one of which the template knows nothing, [`TemplateError::Render`] when it fails otherwise.
     pub fn render(&self, chat: &Chat) -> Result<String, TemplateError> {
         let mut context = self.special.clone();
         context.insert("messages".to_owned(), chat.messages.clone());
@@ -230,6 +299,12 @@ impl ChatTemplate {
         context.insert("add_generation_prompt".to_owned(), Value::from(chat.add_generation_prompt));
         context.extend(chat.extra.clone());
         let template = self.env.get_template(NAME).map_err(render_error)?;
+        if let Some(mode) = chat.thinking {
+            if !template.undeclared_variables(false).contains(THINKING_MODE) {
+                return Err(TemplateError::NoThinkingModes { mode });
+            }
+            context.insert(THINKING_MODE.to_owned(), Value::from(mode.name()));
+        }
         template.render(Value::from_pairs(context)).map_err(render_error)
     }
 }

@@ -12,7 +12,7 @@ use super::folder::{Folder, INDEX, SHARD_0, SHARD_1, SINGLE};
 use crate::scratch::Scratch;
 
 #[track_caller]
-fn assert_contains(message: &str, parts: &[&str]) {
+pub(super) fn assert_contains(message: &str, parts: &[&str]) {
     for part in parts {
         assert!(message.contains(part), "no {part:?} in:\n{message}");
     }
@@ -366,7 +366,10 @@ fn scale_of_another_dtype() {
         });
     }
     let (_, message) = folder.bad_report();
-    assert_contains(&message, &[&format!("{scale}: expected F32 (as published), found U8")]);
+    assert_contains(
+        &message,
+        &[&format!("{scale}: expected F32 (multipliers: quant_method is \"fp8\" in config.json), found U8")],
+    );
 }
 
 #[test]

@@ -15,6 +15,8 @@ use crate::scratch::Scratch;
 
 pub(super) const SHARD_0: &str = "model-00000-of-00002.safetensors";
 pub(super) const SHARD_1: &str = "model-00001-of-00002.safetensors";
+pub(super) const M3_SHARD_1: &str = "model-00001-of-00002.safetensors";
+pub(super) const M3_SHARD_2: &str = "model-00002-of-00002.safetensors";
 pub(super) const SINGLE: &str = "model.safetensors";
 pub(super) const INDEX: &str = "model.safetensors.index.json";
 
@@ -29,6 +31,11 @@ impl Folder {
     /// One file without an index.
     pub(super) fn bf16() -> Self {
         Self::copy("m27-tiny-bf16", &["config.json", SINGLE])
+    }
+
+    /// MiniMax-M3: two shards with an index, numbered from one.
+    pub(super) fn m3(model: &str) -> Self {
+        Self::copy(model, &["config.json", INDEX, M3_SHARD_1, M3_SHARD_2])
     }
 
     fn copy(model: &str, files: &[&str]) -> Self {

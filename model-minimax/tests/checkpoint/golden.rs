@@ -8,6 +8,7 @@ use op_testkit::golden;
 use op_testkit::safetensors::Safetensors;
 
 use super::folder::{Folder, SHARD_0, SHARD_1};
+use super::moe;
 
 fn open(model: &str) -> (Checkpoint, ModelConfig) {
     let dir = golden::dir().join("models").join(model);
@@ -42,7 +43,8 @@ fn fp8_shards_are_complete() {
     let scale = layer.o.scale.as_ref().unwrap();
     assert_eq!((layer.o.rows, layer.o.cols, scale.shape()), (256, 512, [2, 4].as_slice()));
     assert_eq!(layer.o.byte_len(), 256 * 512 + 2 * 4 * 4);
-    assert_eq!((layer.gate.dtype(), layer.bias.dtype()), (Dtype::F32, Dtype::F32));
+    let moe = moe(layer);
+    assert_eq!((moe.router.dtype(), moe.bias.dtype()), (Dtype::F32, Dtype::F32));
 }
 
 #[test]
@@ -78,7 +80,8 @@ fn places_match_names() {
     let (checkpoint, config) = open("m27-tiny-fp8");
     let (tensors, _) = checkpoint.model_tensors(&config).unwrap();
     let layer = &tensors.layers[1];
-    let expert = &layer.experts[5];
+    let moe = moe(layer);
+    let expert = &moe.experts[5];
     for (tensor, name) in [
         (&tensors.embed, "model.embed_tokens.weight"),
         (&tensors.norm, "model.norm.weight"),
@@ -91,11 +94,11 @@ fn places_match_names() {
         (&layer.o.weight, "model.layers.1.self_attn.o_proj.weight"),
         (&layer.q_norm, "model.layers.1.self_attn.q_norm.weight"),
         (&layer.k_norm, "model.layers.1.self_attn.k_norm.weight"),
-        (&layer.gate, "model.layers.1.block_sparse_moe.gate.weight"),
-        (&layer.bias, "model.layers.1.block_sparse_moe.e_score_correction_bias"),
-        (&expert.w1.weight, "model.layers.1.block_sparse_moe.experts.5.w1.weight"),
-        (&expert.w2.weight, "model.layers.1.block_sparse_moe.experts.5.w2.weight"),
-        (expert.w3.scale.as_ref().unwrap(), "model.layers.1.block_sparse_moe.experts.5.w3.weight_scale_inv"),
+        (&moe.router, "model.layers.1.block_sparse_moe.gate.weight"),
+        (&moe.bias, "model.layers.1.block_sparse_moe.e_score_correction_bias"),
+        (&expert.gate.weight, "model.layers.1.block_sparse_moe.experts.5.w1.weight"),
+        (&expert.down.weight, "model.layers.1.block_sparse_moe.experts.5.w2.weight"),
+        (expert.up.scale.as_ref().unwrap(), "model.layers.1.block_sparse_moe.experts.5.w3.weight_scale_inv"),
     ] {
         assert_eq!(tensor.name(), name);
     }

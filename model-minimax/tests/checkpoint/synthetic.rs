@@ -6,11 +6,16 @@ use std::fs;
 use std::path::Path;
 
 use model_minimax::checkpoint::synthetic::{SyntheticError, SyntheticSpec, ensure};
-use model_minimax::checkpoint::{Checkpoint, Dtype, LinearTensors, ModelTensors, expected_tensors};
-use model_minimax::config::{ModelConfig, StopIds, WeightFormat, tokenizer_eos_token};
+use model_minimax::checkpoint::{Checkpoint, Dtype, FfnTensors, LinearTensors, ModelTensors, Tensor, expected_tensors};
+use model_minimax::config::{
+    FP8_BLOCK, FfnKind, HiddenAct, MX_BLOCK, ModelConfig, NormKind, QkNorm, StopIds, Variant, WeightFormat,
+    tokenizer_eos_token,
+};
+use model_minimax::cpu_tiles::{E8M0, F8E4M3, Format};
 use op_testkit::golden;
 use proptest::prelude::*;
 
+use super::moe;
 use crate::scratch::Scratch;
 
 fn spec(text: &str) -> SyntheticSpec {
@@ -52,7 +57,10 @@ fn bad_specs_say_what_is_wrong() {
         ("experts=100000", "experts should be between 1 and 1024, found 100000"),
         ("hidden=1000", "hidden should be a multiple of 384 up to 65280, found 1000"),
         ("vocab=575", "vocab should be between 576 and 16777216, found 575"),
-        ("weights=int4", "weights should be fp8 or bf16, found int4"),
+        ("weights=int4", "weights should be fp8, mxfp8 or bf16, found int4"),
+        ("tiny,m3-tiny", "the preset m3-tiny should come first"),
+        ("blocks=2", "blocks are a matter of M3 (m3-tiny, m3-slice)"),
+        ("m3-tiny,blocks=0", "blocks should be between 1 and 65536, found 0"),
     ] {
         let error = text.parse::<SyntheticSpec>().unwrap_err();
         assert_eq!(error.what, what);
@@ -68,30 +76,46 @@ fn specs_print_what_differs_from_the_preset() {
         ("layers=4, experts=32", "slice"),
         ("experts=64,layers=2", "slice,layers=2,experts=64"),
         ("tiny,weights=bf16,vocab=1024", "tiny,vocab=1024,weights=bf16"),
+        ("tiny,weights=mxfp8", "tiny,weights=mxfp8"),
+        ("m3-slice,weights=mxfp8,blocks=16", "m3-slice"),
+        ("m3-tiny,weights=fp8,blocks=16", "m3-tiny,blocks=16,weights=fp8"),
     ] {
         assert_eq!(spec(text).to_string(), printed);
     }
     assert_eq!(SyntheticSpec::default(), spec("slice"));
+    for (variant, text) in [(Variant::M27, "slice"), (Variant::M3, "m3-slice")] {
+        assert_eq!(SyntheticSpec::slice(variant), spec(text));
+        assert_eq!(spec(text).variant(), variant);
+    }
 }
 
 proptest! {
     #[test]
     fn printed_specs_parse_to_the_same(
-        preset in prop::sample::select(vec!["tiny", "slice"]),
+        preset in prop::sample::select(vec!["tiny", "slice", "m3-tiny", "m3-slice"]),
         layers in 1_usize..=1024,
         experts in 1_usize..=1024,
         hidden in 1_usize..=170,
         vocab in 576_usize..300_000,
-        weights in prop::sample::select(vec!["fp8", "bf16"]),
+        weights in prop::sample::select(vec!["fp8", "mxfp8", "bf16"]),
+        blocks in 1_usize..=64,
     ) {
         let hidden = hidden * 384;
-        let text = format!("{preset},weights={weights},vocab={vocab},hidden={hidden},experts={experts},layers={layers}");
+        let mut text =
+            format!("{preset},weights={weights},vocab={vocab},hidden={hidden},experts={experts},layers={layers}");
+        if preset.starts_with("m3") {
+            text.push_str(&format!(",blocks={blocks}"));
+        }
         let spec = spec(&text);
         prop_assert_eq!(&spec.to_string().parse::<SyntheticSpec>().unwrap(), &spec);
         // Every spec is a valid configuration.
         let config = spec.config().unwrap();
         prop_assert_eq!((config.num_hidden_layers, config.num_local_experts), (layers, experts));
         prop_assert_eq!((config.hidden_size, config.vocab_size), (hidden, vocab));
+        prop_assert_eq!(config.variant, spec.variant());
+        for layer in &config.layers {
+            prop_assert!(layer.msa().is_none_or(|msa| msa.topk == blocks));
+        }
     }
 }
 
@@ -108,17 +132,79 @@ fn slice_has_the_published_layer_geometry() {
 }
 
 #[test]
+fn m3_slice_has_the_published_layer_geometry() {
+    let config = SyntheticSpec::slice(Variant::M3).config().unwrap();
+    assert_eq!((config.hidden_size, config.intermediate_size, config.shared_size()), (6144, 3072, 3072));
+    assert_eq!((config.num_attention_heads, config.num_key_value_heads), (64, 4));
+    assert_eq!((config.head_dim, config.rotary_dim, config.rope_theta), (128, 64, 5e6));
+    assert_eq!((config.num_experts_per_tok, config.routed_scaling_factor), (4, 2.0));
+    assert_eq!((config.norm, config.qk_norm), (NormKind::Gemma, QkNorm::PerHead));
+    assert_eq!(config.hidden_act, HiddenAct::SwigluOai { alpha: 1.702, limit: 7.0 });
+    assert!(matches!(config.weight_format, WeightFormat::Mxfp8 { .. }));
+    let msa = config.layers[1].msa().unwrap();
+    assert_eq!((msa.index_heads, msa.index_dim, msa.block, msa.topk), (4, 128, 128, 16));
+    assert_eq!((msa.init_blocks, msa.local_blocks), (0, 1));
+    assert_eq!(config.layers[0].ffn, FfnKind::Dense { intermediate_size: 12288 });
+    let bytes: usize = expected_tensors(&config).iter().map(|t| t.dtype.byte_len(&t.shape).unwrap()).sum();
+    assert!((3_000_000_000..4_500_000_000).contains(&bytes), "{bytes}");
+}
+
+#[test]
+fn m3_layers_are_dense_first_and_sparse_then() {
+    for (layers, dense) in [(1, 0), (2, 1), (4, 1), (20, 1), (21, 2), (60, 3)] {
+        let config = spec(&format!("m3-tiny,layers={layers}")).config().unwrap();
+        for (i, layer) in config.layers.iter().enumerate() {
+            assert_eq!(layer.ffn != FfnKind::Moe, i < dense, "layer {i} of {layers}");
+            assert_eq!(layer.msa().is_none(), i < dense, "layer {i} of {layers}");
+        }
+    }
+    // Every width leaves several query heads to a KV head, and an index head to each of these.
+    for (hidden, heads, kv_heads) in [(384, 4, 2), (768, 8, 4), (1152, 12, 4), (6144, 64, 4)] {
+        let config = spec(&format!("m3-tiny,hidden={hidden}")).config().unwrap();
+        assert_eq!((config.num_attention_heads, config.num_key_value_heads), (heads, kv_heads));
+        assert_eq!(config.layers[1].msa().unwrap().index_heads, kv_heads);
+    }
+}
+
+#[test]
+fn m3_tiny_is_a_complete_folder() {
+    let cache = Scratch::new();
+    let (dir, written) = make("m3-tiny", cache.path());
+    assert!(written && !make("m3-tiny", cache.path()).1);
+    let (tensors, config) = open(&dir);
+    assert_eq!((config.variant, tensors.layers.len()), (Variant::M3, 3));
+    assert!(matches!(tensors.layers[0].ffn, FfnTensors::Dense(_)));
+    let layer = &tensors.layers[2];
+    assert_eq!(moe(layer).experts.len(), 8);
+    assert!(moe(layer).shared.is_some());
+    let scale = layer.index.as_ref().unwrap().k.scale.as_ref().unwrap();
+    assert_eq!((scale.dtype(), scale.shape()), (Dtype::U8, [128, 12].as_slice()));
+    assert_eq!(tensors.embed.name(), "language_model.model.embed_tokens.weight");
+    // One-based names.
+    let names: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(names.iter().any(|name| name == "model-00001-of-00005.safetensors"), "{names:?}");
+    assert!(names.iter().any(|name| name == "model-00005-of-00005.safetensors"), "{names:?}");
+
+    let golden = golden::dir().join("models/m3-tiny-bf16");
+    for file in ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja"] {
+        assert_eq!(fs::read(dir.join(file)).unwrap(), fs::read(golden.join(file)).unwrap(), "{file}");
+    }
+    let stops = StopIds::collect(&dir, &config, Some(532)).unwrap();
+    assert_eq!(stops.ids.keys().copied().collect::<Vec<_>>(), [532]);
+}
+
+#[test]
 fn tiny_is_a_complete_folder() {
     let cache = Scratch::new();
     let (dir, written) = make("tiny", cache.path());
     assert!(written);
     assert_eq!(dir, cache.path().join("synthetic-tiny"));
     let (tensors, config) = open(&dir);
-    assert_eq!((tensors.layers.len(), tensors.layers[0].experts.len()), (2, 8));
+    assert_eq!((tensors.layers.len(), moe(&tensors.layers[0]).experts.len()), (2, 8));
     assert_eq!(tensors.layers[0].q.weight.dtype(), Dtype::F8E4M3);
-    assert_eq!(tensors.layers[0].gate.dtype(), Dtype::F32);
+    assert_eq!(moe(&tensors.layers[0]).router.dtype(), Dtype::F32);
     // An expert width of 192 leaves a partial block.
-    assert_eq!(tensors.layers[0].experts[0].w1.scale.as_ref().unwrap().shape(), [2, 3]);
+    assert_eq!(moe(&tensors.layers[0]).experts[0].gate.scale.as_ref().unwrap().shape(), [2, 3]);
     // Zero-based names, several files.
     assert!(
         dir.join("model-00000-of-00005.safetensors").exists(),
@@ -224,28 +310,38 @@ fn moments(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
 
 /// Every weight of a linear layer, by the definition of its format.
 fn values(linear: &LinearTensors) -> Vec<f64> {
-    match &linear.scale {
-        None => linear.weight.as_bf16().unwrap().iter().map(|w| w.to_f64()).collect(),
-        Some(scale) => {
-            let grid = scale.as_f32().unwrap();
-            let columns = linear.cols.div_ceil(128);
-            let value = |(i, &code): (usize, &u8)| {
-                let scale = grid[i / linear.cols / 128 * columns + i % linear.cols / 128];
-                f64::from(cpu_tiles::F8E4M3::from_bits(code).to_f32()) * f64::from(scale)
-            };
-            linear.bytes().iter().enumerate().map(value).collect()
+    let grid: Vec<f64> = match (&linear.scale, linear.format) {
+        (None, _) => return linear.weight.as_bf16().unwrap().iter().map(|w| w.to_f64()).collect(),
+        (Some(scale), Format::Mxfp8) => {
+            scale.bytes().iter().map(|&code| E8M0::from_bits(code).to_f32().into()).collect()
         }
-    }
+        (Some(scale), _) => scale.as_f32().unwrap().iter().map(|&scale| scale.into()).collect(),
+    };
+    let block = if linear.format == Format::Mxfp8 { MX_BLOCK } else { FP8_BLOCK };
+    let columns = linear.cols.div_ceil(block[1]);
+    let value = |(i, &code): (usize, &u8)| {
+        let scale = grid[i / linear.cols / block[0] * columns + i % linear.cols / block[1]];
+        f64::from(F8E4M3::from_bits(code).to_f32()) * scale
+    };
+    linear.bytes().iter().enumerate().map(value).collect()
 }
 
 #[test]
 fn values_look_like_a_trained_layer() {
-    for text in ["tiny", "tiny,weights=bf16"] {
+    for (text, expert_gain, norm, bias_range) in [
+        ("tiny", 1.5, 1.0, 7.4..8.6),
+        ("tiny,weights=bf16", 1.5, 1.0, 7.4..8.6),
+        ("m3-tiny", 1.0, 0.0, 14.4..15.6),
+        ("m3-tiny,weights=bf16", 1.0, 0.0, 14.4..15.6),
+    ] {
         let cache = Scratch::new();
         let (tensors, config) = open(&make(text, cache.path()).0);
-        assert_eq!(config.weight_format == WeightFormat::Bf16, text != "tiny");
+        assert_eq!(config.weight_format == WeightFormat::Bf16, text.ends_with("bf16"));
         let layer = &tensors.layers[1];
-        for (linear, gain) in [(&layer.q, 1.0), (&layer.o, 1.0), (&layer.experts[3].w2, 1.5)] {
+        let mut linears = vec![(&layer.q, 1.0), (&layer.o, 1.0), (&moe(layer).experts[3].down, expert_gain)];
+        linears.extend(moe(layer).shared.iter().map(|shared| (&shared.gate, 1.0)));
+        linears.extend(layer.index.iter().map(|index| (&index.q, 1.0)));
+        for (linear, gain) in linears {
             let (mean, std) = moments(values(linear).into_iter());
             let expected = gain / (linear.cols as f64).sqrt();
             assert!(mean.abs() < 0.02 * expected, "{text}: mean {mean}");
@@ -253,11 +349,11 @@ fn values_look_like_a_trained_layer() {
         }
         let (mean, std) = moments(tensors.embed.as_bf16().unwrap().iter().map(|v| v.to_f64()));
         assert!(mean.abs() < 0.01 && (std - 1.0).abs() < 0.01, "embedding {mean} {std}");
-        let bias = layer.bias.as_f32().unwrap();
-        assert!(bias.iter().all(|bias| (7.4..8.6).contains(bias)), "{bias:?}");
+        let bias = moe(layer).bias.as_f32().unwrap();
+        assert!(bias.iter().all(|bias| bias_range.contains(bias)), "{bias:?}");
         assert!(bias.iter().any(|b| *b != bias[0]));
         let (mean, _) = moments(layer.input_norm.as_bf16().unwrap().iter().map(|v| v.to_f64()));
-        assert!((mean - 1.0).abs() < 0.05, "norm {mean}");
+        assert!((mean - norm).abs() < 0.05, "norm {mean}");
     }
 }
 
@@ -270,7 +366,7 @@ fn fp8_codes_use_their_range_and_differ_between_tensors() {
     for block in 0..layer.q.rows / 128 {
         // One block of rows, first block of columns.
         let codes = (0..128).flat_map(|row| &q[(block * 128 + row) * layer.q.cols..][..128]);
-        let magnitudes = codes.map(|&code| cpu_tiles::F8E4M3::from_bits(code).to_f32().abs());
+        let magnitudes = codes.map(|&code| F8E4M3::from_bits(code).to_f32().abs());
         let amax = magnitudes.fold(0.0, |max: f32, m| if m.is_nan() { f32::NAN } else { max.max(m) });
         assert!((384.0..=448.0).contains(&amax), "block {block}: {amax}");
     }
@@ -279,6 +375,62 @@ fn fp8_codes_use_their_range_and_differ_between_tensors() {
     let scales = layer.q.scale.as_ref().unwrap().as_f32().unwrap();
     assert!(scales.iter().all(|scale| *scale > 0.0));
     assert!(scales.iter().any(|scale| *scale != scales[0]));
+}
+
+/// `y = x * w^T` for one row.
+fn apply(weights: &[f64], x: &[f64]) -> Vec<f64> {
+    weights.chunks(x.len()).map(|row| row.iter().zip(x).map(|(w, x)| w * x).sum()).collect()
+}
+
+/// RMS norm of one run, times `1 + w`.
+fn gemma_norm(x: &[f64], weight: &Tensor) -> Vec<f64> {
+    let rms = (x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64 + 1e-6).sqrt();
+    let weight = weight.as_bf16().unwrap();
+    x.iter().zip(weight.iter()).map(|(x, w)| x / rms * (1.0 + w.to_f64())).collect()
+}
+
+#[test]
+fn index_heads_choose_among_blocks() {
+    const BLOCKS: usize = 8;
+    let cache = Scratch::new();
+    let (tensors, config) = open(&make("m3-tiny", cache.path()).0);
+    let layer = &tensors.layers[1];
+    let index = layer.index.as_ref().unwrap();
+    let msa = config.layers[1].msa().unwrap();
+    let (q_weight, k_weight) = (values(&index.q), values(&index.k));
+    // What the layer would see of a text if the layers before it added nothing. Rotation is left out: it takes nothing
+    // from the norms of queries and keys.
+    let embed: Vec<f64> = tensors.embed.as_bf16().unwrap().iter().map(|x| x.to_f64()).collect();
+    let token = |i: usize| (i * 7919 + i / 128 * 31) % 512;
+    let normed = |i: usize| {
+        let row = &embed[token(i) * config.hidden_size..][..config.hidden_size];
+        gemma_norm(row, &layer.input_norm)
+    };
+    let tokens = BLOCKS * msa.block;
+    let keys: Vec<_> = (0..tokens).map(|i| gemma_norm(&apply(&k_weight, &normed(i)), &index.k_norm)).collect();
+    let mut chosen = [[0; BLOCKS]; 2];
+    let mut disagreements = 0;
+    for query in tokens - 40..tokens {
+        let heads = apply(&q_weight, &normed(query));
+        let mut best = Vec::new();
+        for (head, chosen) in heads.chunks(msa.index_dim).zip(&mut chosen) {
+            let head = gemma_norm(head, &index.q_norm);
+            let score = |block: &[Vec<f64>]| block.iter().map(|key| apply(key, &head)[0]).fold(f64::MIN, f64::max);
+            // Without the query's own block, which is always chosen.
+            let scores: Vec<f64> = keys.chunks(msa.block).take(BLOCKS - 1).map(score).collect();
+            assert!(scores.iter().all(|score| score.is_finite()));
+            let mut order: Vec<usize> = (0..scores.len()).collect();
+            order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+            chosen[order[0]] += 1;
+            best.push(order[0]);
+        }
+        disagreements += usize::from(best[0] != best[1]);
+    }
+    for chosen in chosen {
+        let used = chosen.iter().filter(|count| **count > 0).count();
+        assert!(used >= 3 && chosen.iter().all(|count| *count <= 30), "{chosen:?}");
+    }
+    assert!(disagreements >= 10, "{disagreements}");
 }
 
 #[test]

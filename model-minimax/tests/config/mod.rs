@@ -2,11 +2,15 @@
 
 //! `config.json` in both spellings, everything that can be wrong with it, and the stop ids.
 
+mod m3;
+
 use std::path::Path;
 
 use model_minimax::config::{
-    ConfigError, EosSource, HiddenAct, ModelConfig, QkNorm, StopIds, Variant, WeightFormat, tokenizer_eos_token,
+    AttentionKind, ConfigError, EosSource, FfnKind, HiddenAct, LayerConfig, ModelConfig, NormKind, QkNorm, StopIds,
+    Variant, WeightFormat, tokenizer_eos_token,
 };
+use model_minimax::cpu_tiles::Format;
 use op_testkit::golden;
 use serde_json::{Value, json};
 
@@ -58,21 +62,21 @@ fn parse(config: &Value) -> Result<ModelConfig, ConfigError> {
     ModelConfig::from_json(&config.to_string(), Path::new("DIR/config.json"))
 }
 
-/// The published configuration with some fields replaced; null takes a field out.
-fn with(changes: Value) -> Value {
-    fn merge(into: &mut Value, changes: Value) {
-        match changes {
-            Value::Object(changes) if into.is_object() => {
-                for (key, value) in changes {
-                    merge(&mut into[key], value);
-                }
+/// `base` with some fields replaced, of nested objects too; null takes a field out.
+fn merged(mut base: Value, changes: Value) -> Value {
+    match changes {
+        Value::Object(changes) if base.is_object() => {
+            for (key, value) in changes {
+                base[&key] = merged(base[&key].take(), value);
             }
-            value => *into = value,
+            base
         }
+        value => value,
     }
-    let mut config = published();
-    merge(&mut config, changes);
-    config
+}
+
+fn with(changes: Value) -> Value {
+    merged(published(), changes)
 }
 
 #[test]
@@ -87,6 +91,10 @@ fn published_config_gives_the_published_model() {
     assert_eq!((config.num_local_experts, config.num_experts_per_tok), (256, 8));
     assert_eq!((config.hidden_act, config.qk_norm), (HiddenAct::Silu, QkNorm::PerLayer));
     assert_eq!(config.max_position_embeddings, 204_800);
+    assert_eq!((config.norm, config.tensor_prefix), (NormKind::Plain, ""));
+    assert_eq!((config.routed_scaling_factor, config.shared_size()), (1.0, 0));
+    let layer = LayerConfig { attention: AttentionKind::Full, ffn: FfnKind::Moe };
+    assert_eq!(config.layers, vec![layer; 62]);
     assert_eq!(config.eos_token_ids, Vec::<i64>::new());
 }
 
@@ -127,16 +135,7 @@ fn golden_configs_parse() {
     assert_eq!(bf16.weight_format, WeightFormat::Bf16);
     let fp8 = ModelConfig::load(&models.join("m27-tiny-fp8")).unwrap();
     assert_eq!((fp8.hidden_size, fp8.num_experts_per_tok), (256, 2));
-    assert!(fp8.weight_format.is_fp8("model.layers.0.self_attn.q_proj"));
-}
-
-#[test]
-fn m3_is_recognised_and_refused() {
-    for name in ["m3-tiny-bf16", "m3-tiny-mxfp8"] {
-        let error = ModelConfig::load(&golden::dir().join("models").join(name)).unwrap_err();
-        assert!(matches!(error, ConfigError::UnsupportedVariant { variant: Variant::M3, .. }), "{error}");
-        assert!(error.to_string().contains("describes MiniMax-M3, which this version does not support yet"), "{error}");
-    }
+    assert_eq!(fp8.weight_format.of("model.layers.0.self_attn.q_proj"), Format::Fp8Block);
 }
 
 #[test]
@@ -225,15 +224,15 @@ fn bad_values_are_named_with_what_would_be_right() {
         // Quantisation.
         (
             json!({ "quantization_config": { "quant_method": "awq" } }),
-            r#"`quantization_config.quant_method` is "awq", supported is "fp8""#,
+            r#"`quantization_config.quant_method` is "awq", supported is "fp8" or "mxfp8""#,
         ),
         (
             json!({ "quantization_config": { "quant_method": "mxfp8" } }),
-            r#"`quantization_config.quant_method` is "mxfp8", supported is "fp8""#,
+            r#"`quantization_config.weight_block_size` is [128,128], supported is [1,32] with `quant_method` "mxfp8""#,
         ),
         (
             json!({ "quantization_config": { "weight_block_size": [1, 32] } }),
-            "`quantization_config.weight_block_size` is [1,32], supported is [128,128]",
+            r#"`quantization_config.weight_block_size` is [1,32], supported is [128,128] with `quant_method` "fp8""#,
         ),
         (
             json!({ "quantization_config": { "activation_scheme": "static" } }),
@@ -305,22 +304,26 @@ fn mtp_layers_need_use_mtp() {
 
 #[test]
 fn modules_to_not_convert_match_whole_components() {
-    let format = WeightFormat::Fp8Block {
-        not_converted: vec!["gate".into(), "lm_head".into(), "model.layers.1".into(), "layers.2.self_attn".into()],
-    };
-    for (module, fp8) in [
-        ("model.layers.0.self_attn.q_proj", true),
-        ("model.layers.0.block_sparse_moe.gate", false),
-        ("model.layers.0.mlp.gate_proj", true),
-        ("lm_head", false),
-        ("model.layers.1.self_attn.q_proj", false),
-        ("model.layers.11.self_attn.q_proj", true),
-        ("model.layers.2.self_attn.o_proj", false),
-        ("model.layers.2.block_sparse_moe.experts.0.w1", true),
+    let not_converted = || vec!["gate".into(), "lm_head".into(), "model.layers.1".into(), "layers.2.self_attn".into()];
+    for (format, scaled) in [
+        (WeightFormat::Fp8Block { not_converted: not_converted() }, Format::Fp8Block),
+        (WeightFormat::Mxfp8 { not_converted: not_converted() }, Format::Mxfp8),
     ] {
-        assert_eq!(format.is_fp8(module), fp8, "{module}");
+        for (module, is_scaled) in [
+            ("model.layers.0.self_attn.q_proj", true),
+            ("model.layers.0.block_sparse_moe.gate", false),
+            ("model.layers.0.mlp.gate_proj", true),
+            ("lm_head", false),
+            ("model.layers.1.self_attn.q_proj", false),
+            ("language_model.model.layers.1.self_attn.q_proj", false),
+            ("model.layers.11.self_attn.q_proj", true),
+            ("model.layers.2.self_attn.o_proj", false),
+            ("model.layers.2.block_sparse_moe.experts.0.w1", true),
+        ] {
+            assert_eq!(format.of(module), if is_scaled { scaled } else { Format::Bf16 }, "{module}");
+        }
     }
-    assert!(!WeightFormat::Bf16.is_fp8("model.layers.0.self_attn.q_proj"));
+    assert_eq!(WeightFormat::Bf16.of("model.layers.0.self_attn.q_proj"), Format::Bf16);
 }
 
 #[test]

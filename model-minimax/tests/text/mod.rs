@@ -2,5 +2,6 @@
 
 mod clock;
 mod golden;
+mod m3;
 mod template;
 mod tokenizer;

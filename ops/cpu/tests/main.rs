@@ -7,6 +7,7 @@ mod convert;
 mod formats;
 mod level;
 mod math;
+mod max_scores;
 mod support;
 mod threads;
 mod tile;

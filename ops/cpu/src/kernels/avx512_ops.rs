@@ -74,6 +74,11 @@ impl Simd for Avx512 {
         unsafe { _mm512_min_ps(a, b) }
     }
     #[inline(always)]
+    fn max_or_nan(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: AVX-512 is there.
+        unsafe { max_or_nan(a, b) }
+    }
+    #[inline(always)]
     fn round(self, a: __m512) -> __m512 {
         // SAFETY: AVX-512 is there.
         unsafe { _mm512_roundscale_ps::<8>(a) }
@@ -160,6 +165,21 @@ impl Simd for Avx512 {
     }
 }
 
+/// The larger per lane; NaN where either is NaN.
+///
+/// # Safety
+/// The CPU has AVX-512 F.
+#[inline(always)]
+unsafe fn max_or_nan(a: __m512, b: __m512) -> __m512 {
+    // SAFETY: AVX-512 is there by the caller's promise.
+    unsafe {
+        // The instruction gives `b` where either is NaN.
+        let larger = _mm512_castps_si512(_mm512_max_ps(a, b));
+        let a_is_nan = _mm512_cmp_ps_mask::<3>(a, a);
+        _mm512_castsi512_ps(_mm512_mask_mov_epi32(larger, a_is_nan, _mm512_castps_si512(a)))
+    }
+}
+
 /// The bits of `v` with the upper word rounded to nearest even; the lower words are left over.
 ///
 /// # Safety
@@ -222,6 +242,11 @@ impl Dot for Avx512Bf16 {
     fn fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
         // SAFETY: AVX-512 is there.
         unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    fn max_or_nan(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: AVX-512 is there.
+        unsafe { max_or_nan(a, b) }
     }
     #[inline(always)]
     unsafe fn load(self, p: *const u8) -> __m512i {

@@ -26,6 +26,8 @@ pub(crate) trait Dot: Copy {
     /// `p` is writable for 16 values.
     unsafe fn store_f32(self, p: *mut f32, v: Self::F);
     fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// The larger per lane; NaN where either is NaN.
+    fn max_or_nan(self, a: Self::F, b: Self::F) -> Self::F;
     /// # Safety
     /// `p` is readable for 64 bytes.
     unsafe fn load(self, p: *const u8) -> Self::I;

@@ -71,6 +71,10 @@ impl Simd for Scalar {
         zip(a, b, |a, b| if a < b { a } else { b })
     }
     #[inline(always)]
+    fn max_or_nan(self, a: Self::V, b: Self::V) -> Self::V {
+        zip(a, b, |a, b| if a.is_nan() || a > b { a } else { b })
+    }
+    #[inline(always)]
     fn round(self, a: Self::V) -> Self::V {
         a.map(f32::round_ties_even)
     }

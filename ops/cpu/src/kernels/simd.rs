@@ -34,6 +34,8 @@ pub(crate) trait Simd: Copy {
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
     /// `a < b ? a : b` per lane: `b` where either is NaN.
     fn min(self, a: Self::V, b: Self::V) -> Self::V;
+    /// The larger per lane; NaN where either is NaN.
+    fn max_or_nan(self, a: Self::V, b: Self::V) -> Self::V;
     /// Nearest integer, ties to even.
     fn round(self, a: Self::V) -> Self::V;
     /// 2^n for integers `-126 <= n <= 127`; any finite garbage for NaN.

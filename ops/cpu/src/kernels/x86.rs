@@ -108,6 +108,14 @@ impl Simd for Avx2 {
         unsafe { _mm256_min_ps(a, b) }
     }
     #[inline(always)]
+    fn max_or_nan(self, a: __m256, b: __m256) -> __m256 {
+        // SAFETY: AVX2 is there.
+        unsafe {
+            // The instruction gives `b` where either is NaN.
+            _mm256_blendv_ps(_mm256_max_ps(a, b), a, _mm256_cmp_ps::<_CMP_UNORD_Q>(a, a))
+        }
+    }
+    #[inline(always)]
     fn round(self, a: __m256) -> __m256 {
         // SAFETY: AVX2 is there.
         unsafe { _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a) }
