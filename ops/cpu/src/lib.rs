@@ -14,6 +14,7 @@ mod pack;
 pub mod probe;
 pub mod threads;
 mod tile;
+pub mod vectorize;
 pub mod weights;
 
 pub use acts::{Acts, Precision};
