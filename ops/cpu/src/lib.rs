@@ -10,6 +10,7 @@ pub mod level;
 mod linear;
 pub mod math;
 pub mod mem;
+mod mxfp8;
 mod pack;
 pub mod probe;
 pub mod threads;

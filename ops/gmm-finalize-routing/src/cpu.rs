@@ -121,7 +121,7 @@ impl Call<'_> {
         sums.resize(rows.len() * PANEL, 0.0);
         for (chunk, begin) in (0..self.dims.k).step_by(self.chunk).enumerate() {
             let inputs = begin..self.dims.k.min(begin + self.chunk);
-            let (weight, of_weight) = weight(self.level, self.dims, self.experts, expert, panel, inputs, weights)?;
+            let weight = weight(self.level, self.dims, self.experts, expert, panel, inputs, weights)?;
             let mut rest = &mut sums[..];
             for part in &self.parts {
                 own_rows.clear();
@@ -130,10 +130,10 @@ impl Call<'_> {
                 rest = tail;
                 let acts = &part.chunks[chunk];
                 if chunk == 0 {
-                    tile(weight, of_weight, acts, own_rows, sums)?;
+                    tile(weight, 0, acts, own_rows, sums)?;
                 } else {
                     more.resize(sums.len(), 0.0);
-                    tile(weight, of_weight, acts, own_rows, more)?;
+                    tile(weight, 0, acts, own_rows, more)?;
                     math::add_scaled(self.level, 1.0, more, sums);
                 }
             }

@@ -143,7 +143,10 @@ impl fmt::Display for Error {
                 write!(f, "`row_index[{row}]` is {found}, expected at least 0 and less than {batch}, the rows of `out`")
             }
             Self::SharedRows { offset, rows, batch } => {
-                write!(f, "`shared_input` has {rows} rows at offset {offset}, expected an end by {batch}, the rows of `out`")
+                write!(
+                    f,
+                    "`shared_input` has {rows} rows at offset {offset}, expected an end by {batch}, the rows of `out`"
+                )
             }
             Self::Tiles(error) => write!(f, "the CPU tiles failed: {error}"),
         }

@@ -1,34 +1,43 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Codes of a panel of 64 outputs, brought into the orders that the products read.
-//!
-//! Transpositions work on words of 8 bytes, which any optimiser keeps in registers.
-
-use cpu_tiles::PANEL;
-use cpu_tiles::vectorize::{Loops, vectorize};
-use cpu_tiles::{E8M0, Level};
+//! Codes and scales of a panel of 64 outputs in the orders that the products read.
 
 use crate::shape::{Dims, Weights};
+use cpu_tiles::vectorize::{Loops, vectorize};
+use cpu_tiles::weights::MX_GROUP;
+use cpu_tiles::{E8M0, Level, PANEL};
 
-/// Where the codes of a panel lie in a matrix of codes: its `width` outputs, for some inputs from `start` on.
+/// Codes in a pair of inputs of a panel.
+const PAIR: usize = 2 * PANEL;
+
+/// The order of packed codes, see [`cpu_tiles::weights`].
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Order {
+    /// That of E4M3: `[k / 4][16 groups of 4 outputs][2 pairs along K][4 outputs][2]`.
+    Quads,
+    /// That of BF16: `[k / 2][64][2]`.
+    Pairs,
+}
+
+/// Where the codes of a panel lie in a matrix of codes: its `width` outputs, for inputs from `k` on.
 #[derive(Clone, Copy)]
 pub(crate) struct PanelCodes<'a> {
     /// The matrix of one expert.
-    pub(crate) matrix: &'a [u8],
+    matrix: &'a [u8],
     /// Whether the inputs of an output are contiguous.
-    pub(crate) transposed: bool,
+    transposed: bool,
     /// Codes from one row of the matrix to the next.
-    pub(crate) stride: usize,
+    stride: usize,
     /// The first output.
-    pub(crate) output: usize,
+    output: usize,
     /// Outputs, at most 64.
-    pub(crate) width: usize,
+    width: usize,
     /// The first input.
-    pub(crate) k: usize,
+    k: usize,
 }
 
 impl<'a> PanelCodes<'a> {
-    pub(crate) fn new(dims: &Dims, weights: &Weights<'a>, expert: usize, panel: usize) -> Self {
+    pub(crate) fn new(dims: &Dims, weights: &Weights<'a>, expert: usize, panel: usize, k: usize) -> Self {
         let (begin, output) = (expert * dims.k * dims.n, panel * PANEL);
         Self {
             matrix: &weights.x2.bytes()[begin..begin + dims.k * dims.n],
@@ -36,16 +45,18 @@ impl<'a> PanelCodes<'a> {
             stride: if weights.transpose_x2 { dims.k } else { dims.n },
             output,
             width: PANEL.min(dims.n - output),
-            k: 0,
+            k,
         }
     }
 
     /// `count` codes along the contiguous axis, from `output` of the panel and `k` on.
     #[inline(always)]
     fn run(&self, output: usize, k: usize, count: usize) -> &'a [u8] {
-        let (output, k) = (self.output + output, self.k + k);
-        let at = if self.transposed { output * self.stride + k } else { k * self.stride + output };
-        &self.matrix[at..at + count]
+        // The slice is checked, so the arithmetic need not be.
+        let (output, k) = (self.output.wrapping_add(output), self.k.wrapping_add(k));
+        let (row, column) = if self.transposed { (output, k) } else { (k, output) };
+        let at = row.wrapping_mul(self.stride).wrapping_add(column);
+        &self.matrix[at..at.wrapping_add(count)]
     }
 }
 
@@ -54,26 +65,12 @@ fn word(bytes: &[u8]) -> u64 {
     u64::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]])
 }
 
-/// Exchanges the parts of `a` above `shift` with those of `b` below, as `mask` says.
+/// Exchanges the upper part of `a`, above `shift` bits, with the lower part of `b`, as `mask` says.
 #[inline(always)]
-fn exchange(words: &mut [u64], a: usize, b: usize, shift: u32, mask: u64) {
+fn exchange(words: &mut [u64; 4], a: usize, b: usize, shift: u32, mask: u64) {
     let difference = ((words[a] >> shift) ^ words[b]) & mask;
     words[a] ^= difference << shift;
     words[b] ^= difference;
-}
-
-/// Byte `j` of word `i` becomes byte `i` of word `j`.
-#[inline(always)]
-fn transpose_bytes(words: &mut [u64; 8]) {
-    for i in 0..4 {
-        exchange(words, i, i + 4, 32, 0x0000_0000_FFFF_FFFF);
-    }
-    for i in [0, 1, 4, 5] {
-        exchange(words, i, i + 2, 16, 0x0000_FFFF_0000_FFFF);
-    }
-    for i in [0, 2, 4, 6] {
-        exchange(words, i, i + 1, 8, 0x00FF_00FF_00FF_00FF);
-    }
 }
 
 /// Pair `j` of word `i` becomes pair `i` of word `j`.
@@ -87,95 +84,78 @@ fn transpose_pairs(words: &mut [u64; 4]) {
     }
 }
 
-/// Writes the panel as rows `[width][k]`; `k`, which is a multiple of 32, is what `rows` has room for. The panel's matrix is
-/// not transposed.
-pub(crate) fn to_rows(level: Level, panel: PanelCodes<'_>, rows: &mut [u8]) {
-    struct ToRows<'a>(PanelCodes<'a>, &'a mut [u8]);
-    impl Loops for ToRows<'_> {
-        type Output = ();
-        #[inline(always)]
-        fn run(self) {
-            let Self(panel, rows) = self;
-            let k = rows.len() / panel.width;
-            // A block is gathered in the first-level cache and written in whole lines: lines of different rows a power of two
-            // apart would drive each other out of it.
-            let mut block = [0_u8; PANEL * PANEL];
-            for k0 in (0..k).step_by(PANEL) {
-                let inputs = PANEL.min(k - k0);
-                for k8 in (0..inputs).step_by(8) {
-                    for output in (0..panel.width / 8 * 8).step_by(8) {
-                        let mut words = [0; 8];
-                        for i in 0..8 {
-                            words[i] = word(panel.run(output, k0 + k8 + i, 8));
-                        }
-                        transpose_bytes(&mut words);
-                        for i in 0..8 {
-                            block[(output + i) * PANEL + k8..][..8].copy_from_slice(&words[i].to_le_bytes());
-                        }
-                    }
-                    for output in panel.width / 8 * 8..panel.width {
-                        for i in 0..8 {
-                            block[output * PANEL + k8 + i] = panel.run(output, k0 + k8 + i, 1)[0];
-                        }
-                    }
-                }
-                for output in 0..panel.width {
-                    rows[output * k + k0..][..inputs].copy_from_slice(&block[output * PANEL..][..inputs]);
-                }
-            }
-        }
+/// Writes inputs of a panel in packed order, with zeros for the outputs that it does not have. How many inputs, a multiple of
+/// 32, is what `packed` has room for.
+pub(crate) fn pack(level: Level, panel: PanelCodes<'_>, order: Order, packed: &mut [u8]) {
+    match order {
+        Order::Quads => vectorize(level, Pack::<true> { panel, packed }),
+        Order::Pairs => vectorize(level, Pack::<false> { panel, packed }),
     }
-    vectorize(level, ToRows(panel, rows));
 }
 
-/// Writes the panel as pairs along K, `[k / 2][64][2]`, with zeros for the outputs it does not have; `k`, which is a multiple
-/// of 32, is what `pairs` has room for.
-pub(crate) fn to_pairs(level: Level, panel: PanelCodes<'_>, pairs: &mut [u8]) {
-    struct ToPairs<'a>(PanelCodes<'a>, &'a mut [u8]);
-    impl Loops for ToPairs<'_> {
-        type Output = ();
-        #[inline(always)]
-        fn run(self) {
-            let Self(panel, pairs) = self;
-            if !panel.transposed {
-                for (pair, pairs) in pairs.chunks_exact_mut(2 * PANEL).enumerate() {
-                    let first = panel.run(0, 2 * pair, panel.width);
-                    let second = panel.run(0, 2 * pair + 1, panel.width);
-                    let (used, unused) = pairs.split_at_mut(2 * panel.width);
-                    for ((pair, first), second) in used.chunks_exact_mut(2).zip(first).zip(second) {
-                        pair[0] = *first;
-                        pair[1] = *second;
-                    }
-                    unused.fill(0);
-                }
-                return;
+struct Pack<'a, const QUADS: bool> {
+    panel: PanelCodes<'a>,
+    packed: &'a mut [u8],
+}
+
+/// Where a pair of inputs of four outputs lies among four inputs of a panel.
+#[inline(always)]
+fn word_at<const QUADS: bool>(pair: usize, outputs: usize) -> usize {
+    if QUADS { outputs * 16 + pair * 8 } else { pair * PAIR + outputs * 8 }
+}
+
+impl<const QUADS: bool> Loops for Pack<'_, QUADS> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { panel, packed } = self;
+        if panel.transposed {
+            let mut rows: [&[u8]; PANEL] = [&[]; PANEL];
+            for output in 0..panel.width {
+                rows[output] = panel.run(output, 0, packed.len() / PANEL);
             }
-            // Four pairs a step, and all outputs, so that what is written is one line for each pair.
-            for (step, pairs) in pairs.chunks_exact_mut(8 * PANEL).enumerate() {
-                for output in (0..panel.width / 4 * 4).step_by(4) {
+            // Eight inputs a step, and all outputs, so that what is written is whole lines.
+            for (step, packed) in packed.chunks_exact_mut(4 * PAIR).enumerate() {
+                for (outputs, rows) in rows.chunks_exact(4).enumerate() {
                     let mut words = [0; 4];
                     for i in 0..4 {
-                        words[i] = word(panel.run(output + i, 8 * step, 8));
+                        words[i] = rows[i].get(8 * step..8 * step + 8).map_or(0, word);
                     }
                     transpose_pairs(&mut words);
                     for i in 0..4 {
-                        pairs[(i * PANEL + output) * 2..][..8].copy_from_slice(&words[i].to_le_bytes());
+                        let at = i / 2 * 2 * PAIR + word_at::<QUADS>(i % 2, outputs);
+                        packed[at..at + 8].copy_from_slice(&words[i].to_le_bytes());
                     }
                 }
-                for output in panel.width / 4 * 4..PANEL {
-                    for i in 0..4 {
-                        let pair = &mut pairs[(i * PANEL + output) * 2..][..2];
-                        if output < panel.width {
-                            pair.copy_from_slice(panel.run(output, 8 * step + 2 * i, 2));
-                        } else {
-                            pair.fill(0);
+            }
+        } else {
+            // Lines that are copied first come from memory side by side.
+            let mut lines = [[0; PANEL]; MX_GROUP];
+            for (step, packed) in packed.chunks_exact_mut(MX_GROUP * PANEL).enumerate() {
+                for i in 0..MX_GROUP {
+                    let line = panel.run(0, MX_GROUP * step + i, panel.width);
+                    match line.first_chunk() {
+                        Some(line) => lines[i] = *line,
+                        None => lines[i][..line.len()].copy_from_slice(line),
+                    }
+                }
+                for (lines, packed) in lines.chunks_exact(4).zip(packed.chunks_exact_mut(2 * PAIR)) {
+                    for i in 0..2 {
+                        let mut pair = [0; PAIR];
+                        for output in 0..PANEL {
+                            pair[2 * output] = lines[2 * i][output];
+                            pair[2 * output + 1] = lines[2 * i + 1][output];
+                        }
+                        for outputs in 0..PANEL / 4 {
+                            let at = word_at::<QUADS>(i, outputs);
+                            packed[at..at + 8].copy_from_slice(&pair[8 * outputs..8 * outputs + 8]);
                         }
                     }
                 }
             }
         }
     }
-    vectorize(level, ToPairs(panel, pairs));
 }
 
 /// Writes the scales of a panel as rows `[width][k / 32]`: those of a linear layer's weight.
@@ -213,20 +193,15 @@ mod tests {
                 let matrix: Vec<u8> = (0..n * k).map(at).collect();
                 let stride = if transposed { k } else { n };
                 let panel = PanelCodes { matrix: &matrix, transposed, stride, output: 64, width, k: 32 };
-                for level in Level::available() {
-                    let mut pairs = vec![0xEE; 96 * PANEL];
-                    to_pairs(level, panel, &mut pairs);
-                    for output in 0..PANEL {
-                        for k in 0..96 {
-                            let expected = if output < width { value(64 + output, 32 + k) } else { 0 };
-                            assert_eq!(pairs[packed_index(Format::Bf16, output, k)], expected);
-                        }
-                    }
-                    if !transposed {
-                        let mut rows = vec![0xEE; 96 * width];
-                        to_rows(level, panel, &mut rows);
-                        for (i, &code) in rows.iter().enumerate() {
-                            assert_eq!(code, value(64 + i / 96, 32 + i % 96), "width {width} at {level}");
+                for (order, format) in [(Order::Quads, Format::Mxfp8), (Order::Pairs, Format::Bf16)] {
+                    for level in Level::available() {
+                        let mut packed = vec![0xEE; 96 * PANEL];
+                        pack(level, panel, order, &mut packed);
+                        for output in 0..PANEL {
+                            for k in 0..96 {
+                                let expected = if output < width { value(64 + output, 32 + k) } else { 0 };
+                                assert_eq!(packed[packed_index(format, output, k)], expected, "{width} at {level}");
+                            }
                         }
                     }
                 }

@@ -3,31 +3,27 @@
 //! Weights packed once, for repeated use.
 
 use crate::error::Error;
-use crate::order::{PanelCodes, scales_to_groups, scales_to_rows, to_pairs, to_rows};
-use crate::shape::{Codes, Dims, Dtype, Scale, Weights};
+use crate::order::{Order, PanelCodes, pack, scales_to_groups};
+use crate::shape::{Dims, Dtype, Scale, Weights};
 use cpu_tiles::mem::Buffer;
-use cpu_tiles::{E8M0, F8E4M3, Level, PANEL, PackedWeight, Pool, WeightRef};
+use cpu_tiles::{E8M0, F8E4M3, Level, PANEL, PackedRef, Pool};
 use std::fmt;
-use zerocopy::IntoBytes;
+use std::ops::Range;
+use zerocopy::FromBytes;
 
 /// The weights of all experts in panels of 64 outputs, each of which is one sequential stream: codes as they were, one byte
 /// each, in huge pages where the system has them. The form is the same for every SIMD level, and results are those of the
 /// weights it was packed from, bit for bit.
 pub struct PackedWeights {
     dims: Dims,
-    pub(crate) panels: Panels,
-}
-
-pub(crate) enum Panels {
-    /// One weight for each expert.
-    E4M3(Vec<PackedWeight>),
-    E5M2 {
-        /// `[E][panels][k / 2][64][2]`.
-        codes: Buffer,
-        /// `[E or 1][panels][k / 32][64]`.
-        scales: Vec<E8M0>,
-        shared: bool,
-    },
+    dtype: Dtype,
+    /// `[E][panels][k][64]`, each panel in the order that the format is multiplied in.
+    codes: Buffer,
+    /// `[E or 1][panels][k / 32][64]`.
+    scales: Vec<E8M0>,
+    shared: bool,
+    /// `[E][panels]`: [`PackedRef::mxfp8_is_special`].
+    special: Vec<bool>,
 }
 
 impl PackedWeights {
@@ -38,56 +34,26 @@ impl PackedWeights {
     pub fn pack(level: Level, pool: &Pool, dims: &Dims, weights: Weights<'_>) -> Result<Self, Error> {
         dims.check()?;
         weights.check(dims)?;
-        let panels = match weights.x2 {
-            Codes::E4M3(codes) => Self::pack_e4m3(level, pool, dims, &weights, codes)?,
-            Codes::E5M2(_) => Self::pack_e5m2(level, pool, dims, &weights)?,
-        };
-        Ok(Self { dims: *dims, panels })
-    }
-
-    /// Expert by expert, each brought into the layout of a linear layer where it has another.
-    fn pack_e4m3(
-        level: Level,
-        pool: &Pool,
-        dims: &Dims,
-        weights: &Weights<'_>,
-        codes: &[F8E4M3],
-    ) -> Result<Panels, Error> {
-        let &Dims { experts, k, n } = dims;
-        let mut rows = vec![F8E4M3::default(); if weights.transpose_x2 { 0 } else { n * k }];
-        let mut scales = vec![E8M0::default(); n * dims.groups()];
-        let mut packed = Vec::with_capacity(experts);
-        for expert in 0..experts {
-            if expert == 0 || matches!(weights.scale, Scale::PerExpert(_)) {
-                let mut panels: Vec<_> = scales.chunks_mut(PANEL * dims.groups()).collect();
-                pool.for_each_mut(&mut panels, |panel, rows| scales_to_rows(dims, weights, expert, panel, rows));
-            }
-            let mut panels: Vec<_> = rows.chunks_mut(PANEL * k).collect();
-            pool.for_each_mut(&mut panels, |panel, rows| {
-                to_rows(level, PanelCodes::new(dims, weights, expert, panel), rows.as_mut_bytes());
-            });
-            let codes = if weights.transpose_x2 { &codes[expert * n * k..][..n * k] } else { &rows };
-            packed.push(PackedWeight::pack(level, pool, WeightRef::mxfp8(n, k, codes, &scales)?)?);
-        }
-        Ok(Panels::E4M3(packed))
-    }
-
-    fn pack_e5m2(level: Level, pool: &Pool, dims: &Dims, weights: &Weights<'_>) -> Result<Panels, Error> {
-        let &Dims { experts, k, n } = dims;
-        let panels = n.div_ceil(PANEL);
-        let mut codes = Buffer::zeroed(experts * panels * k * PANEL)?;
-        let mut tasks: Vec<_> = codes.chunks_exact_mut(k * PANEL).collect();
-        pool.for_each_mut(&mut tasks, |task, pairs| {
-            to_pairs(level, PanelCodes::new(dims, weights, task / panels, task % panels), pairs);
-        });
+        let (panels, per_panel) = (dims.n.div_ceil(PANEL), dims.groups() * PANEL);
         let shared = matches!(weights.scale, Scale::Shared(_));
-        let tensors = if shared { 1 } else { experts };
-        let mut scales = vec![E8M0::default(); tensors * panels * dims.groups() * PANEL];
-        let mut tasks: Vec<_> = scales.chunks_exact_mut(dims.groups() * PANEL).collect();
+        let mut scales = vec![E8M0::default(); if shared { 1 } else { dims.experts } * panels * per_panel];
+        let mut tasks: Vec<_> = scales.chunks_exact_mut(per_panel).collect();
         pool.for_each_mut(&mut tasks, |task, groups| {
-            scales_to_groups(dims, weights, task / panels, task % panels, groups);
+            scales_to_groups(dims, &weights, task / panels, task % panels, groups);
         });
-        Ok(Panels::E5M2 { codes, scales, shared })
+
+        let dtype = weights.x2.dtype();
+        let mut codes = Buffer::zeroed(dims.experts * panels * dims.k * PANEL)?;
+        let mut special = vec![false; dims.experts * panels];
+        let mut tasks: Vec<_> = codes.chunks_exact_mut(dims.k * PANEL).zip(&mut special).collect();
+        pool.for_each_mut(&mut tasks, |task, (packed, special)| {
+            pack(level, PanelCodes::new(dims, &weights, task / panels, task % panels, 0), order(dtype), packed);
+            if dtype == Dtype::E4M3 {
+                let scales = &scales[if shared { task % panels } else { task } * per_panel..][..per_panel];
+                **special = PackedRef::mxfp8_is_special(level, e4m3(packed), scales);
+            }
+        });
+        Ok(Self { dims: *dims, dtype, codes, scales, shared, special })
     }
 
     /// The sizes they were packed for.
@@ -97,24 +63,55 @@ impl PackedWeights {
 
     /// The number format of the codes.
     pub fn dtype(&self) -> Dtype {
-        match self.panels {
-            Panels::E4M3(_) => Dtype::E4M3,
-            Panels::E5M2 { .. } => Dtype::E5M2,
-        }
+        self.dtype
     }
 
     /// Bytes of codes and scales, padding included.
     pub fn bytes(&self) -> usize {
-        match &self.panels {
-            Panels::E4M3(experts) => experts.iter().map(PackedWeight::bytes).sum(),
-            Panels::E5M2 { codes, scales, .. } => codes.len() + scales.len(),
+        self.codes.len() + self.scales.len()
+    }
+
+    /// Inputs `k`, which begin and end at multiples of 32, of a panel.
+    pub(crate) fn panel(&self, expert: usize, panel: usize, k: &Range<usize>) -> PackedPanel<'_> {
+        let panels = self.dims.n.div_ceil(PANEL);
+        let task = expert * panels + panel;
+        let scales = if self.shared { panel } else { task } * self.dims.groups() * PANEL;
+        PackedPanel {
+            codes: &self.codes[task * self.dims.k * PANEL..][k.start * PANEL..k.end * PANEL],
+            scales: &self.scales[scales..][groups(k)],
+            special: &self.special[task..task + 1],
         }
     }
+}
+
+/// Some inputs of one panel.
+pub(crate) struct PackedPanel<'a> {
+    pub(crate) codes: &'a [u8],
+    /// `[k / 32][64]`.
+    pub(crate) scales: &'a [E8M0],
+    pub(crate) special: &'a [bool],
+}
+
+/// The scales of inputs `k` in `[k / 32][64]`.
+pub(crate) fn groups(k: &Range<usize>) -> Range<usize> {
+    k.start / 32 * PANEL..k.end / 32 * PANEL
+}
+
+/// The order that codes of a format are packed in.
+pub(crate) fn order(dtype: Dtype) -> Order {
+    match dtype {
+        Dtype::E4M3 => Order::Quads,
+        Dtype::E5M2 => Order::Pairs,
+    }
+}
+
+pub(crate) fn e4m3(codes: &[u8]) -> &[F8E4M3] {
+    <[F8E4M3]>::ref_from_bytes(codes).expect("any bytes are codes")
 }
 
 impl fmt::Debug for PackedWeights {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Dims { experts, k, n } = self.dims;
-        write!(f, "PackedWeights([{experts}, {k}, {n}], {})", self.dtype())
+        write!(f, "PackedWeights([{experts}, {k}, {n}], {})", self.dtype)
     }
 }

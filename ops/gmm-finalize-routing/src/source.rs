@@ -6,13 +6,13 @@
 //! times every scale that leaves it a normal number, or else to F32. Either lies in scratch that fits the second-level cache.
 
 use crate::error::Error;
-use crate::order::{PanelCodes, scales_to_groups, scales_to_rows, to_pairs, to_rows};
-use crate::packed::Panels;
+use crate::order::{PanelCodes, pack, scales_to_groups, scales_to_rows};
+use crate::packed::{PackedPanel, e4m3, groups, order};
 use crate::shape::{Codes, Dims, Dtype, Experts, Scale, Weights};
 use cpu_tiles::mem::Buffer;
 use cpu_tiles::vectorize::{Loops, vectorize};
 use cpu_tiles::weights::MX_GROUP;
-use cpu_tiles::{E8M0, F8E4M3, F8E5M2, Level, PANEL, PackedRef, Weight, WeightRef};
+use cpu_tiles::{E8M0, F8E5M2, Level, PANEL, PackedRef, Weight, WeightRef};
 use half::bf16;
 use std::ops::Range;
 use zerocopy::FromBytes;
@@ -36,12 +36,14 @@ pub(crate) struct Scratch {
     scales: Vec<E8M0>,
     /// The expert (0 where all share them) and panel whose scales these are.
     scales_of: Option<(usize, usize)>,
+    /// Whether the codes are special, where they are MXFP8.
+    special: [bool; 1],
 }
 
 impl Scratch {
     pub(crate) fn new() -> std::io::Result<Self> {
         let empty = || Buffer::zeroed(0);
-        Ok(Self { codes: empty()?, values: empty()?, scales: Vec::new(), scales_of: None })
+        Ok(Self { codes: empty()?, values: empty()?, scales: Vec::new(), scales_of: None, special: [false] })
     }
 }
 
@@ -53,7 +55,7 @@ fn room(buffer: &mut Buffer, len: usize) -> std::io::Result<&mut [u8]> {
     Ok(&mut buffer[..len])
 }
 
-/// Inputs `k` of the panel of an expert, and the panel of the weight that they are.
+/// Inputs `k` of a panel of an expert, as a weight of this one panel.
 pub(crate) fn weight<'a>(
     level: Level,
     dims: &Dims,
@@ -62,92 +64,67 @@ pub(crate) fn weight<'a>(
     panel: usize,
     k: Range<usize>,
     scratch: &'a mut Scratch,
-) -> Result<(Weight<'a>, usize), Error> {
-    match experts {
-        Experts::Packed(packed) => match &packed.panels {
-            Panels::E4M3(experts) => Ok(((&experts[expert]).into(), panel)),
-            Panels::E5M2 { codes, scales, shared } => {
-                let panels = dims.n.div_ceil(PANEL);
-                let codes = &codes[(expert * panels + panel) * dims.k * PANEL..][k.start * PANEL..k.end * PANEL];
-                let of = if *shared { panel } else { expert * panels + panel };
-                let scales = &scales[of * dims.groups() * PANEL..][groups_of(k.clone())];
-                Ok((expanded(level, dims, panel, codes, scales, &mut scratch.values)?, 0))
-            }
-        },
+) -> Result<Weight<'a>, Error> {
+    let width = PANEL.min(dims.n - panel * PANEL);
+    let Scratch { codes: room_for_codes, values: room_for_values, scales: room_for_scales, scales_of, special } =
+        scratch;
+    let (dtype, packed) = match experts {
+        Experts::Packed(packed) => (packed.dtype(), packed.panel(expert, panel, &k)),
         Experts::InPlace(weights) => {
-            let Scratch { codes: room_for_codes, values, scales, scales_of } = scratch;
-            let mut source = PanelCodes::new(dims, &weights, expert, panel);
-            let which = if matches!(weights.scale, Scale::Shared(_)) { 0 } else { expert };
-            let is_new = scales_of.replace((which, panel)) != Some((which, panel));
-            match weights.x2 {
-                Codes::E4M3(all) => {
-                    let len = source.width * dims.k;
-                    let codes = if weights.transpose_x2 {
-                        &all[weights.at(dims, expert, panel * PANEL, 0)..][..len]
-                    } else {
-                        let rows = room(room_for_codes, len)?;
-                        to_rows(level, source, rows);
-                        <[F8E4M3]>::ref_from_bytes(rows).expect("codes are bytes")
-                    };
-                    let len = source.width * dims.groups();
-                    let scales = match in_place_scales(dims, &weights, which, panel, len) {
-                        Some(scales) => scales,
-                        None => {
-                            if is_new {
-                                scales.resize(len, E8M0::default());
-                                scales_to_rows(dims, &weights, which, panel, scales);
-                            }
-                            scales
+            let of = if matches!(weights.scale, Scale::Shared(_)) { 0 } else { expert };
+            let is_new = scales_of.replace((of, panel)) != Some((of, panel));
+            if let (Codes::E4M3(codes), true) = (weights.x2, weights.transpose_x2) {
+                let codes = &codes[weights.at(dims, expert, panel * PANEL, 0)..][..width * dims.k];
+                let scales = match scale_rows(dims, &weights, of, panel, width) {
+                    Some(rows) => rows,
+                    None => {
+                        if is_new {
+                            room_for_scales.resize(width * dims.groups(), E8M0::default());
+                            scales_to_rows(dims, &weights, of, panel, room_for_scales);
                         }
-                    };
-                    Ok((WeightRef::mxfp8(source.width, dims.k, codes, scales)?.into(), 0))
-                }
-                Codes::E5M2(_) => {
-                    if is_new {
-                        scales.resize(dims.groups() * PANEL, E8M0::default());
-                        scales_to_groups(dims, &weights, which, panel, scales);
+                        room_for_scales
                     }
-                    source.k = k.start;
-                    let pairs = room(room_for_codes, k.len() * PANEL)?;
-                    to_pairs(level, source, pairs);
-                    Ok((expanded(level, dims, panel, pairs, &scales[groups_of(k)], values)?, 0))
-                }
+                };
+                return Ok(WeightRef::mxfp8(width, dims.k, codes, scales)?.into());
             }
+            if is_new {
+                room_for_scales.resize(dims.groups() * PANEL, E8M0::default());
+                scales_to_groups(dims, &weights, of, panel, room_for_scales);
+            }
+            let dtype = weights.x2.dtype();
+            let codes = room(room_for_codes, k.len() * PANEL)?;
+            pack(level, PanelCodes::new(dims, &weights, expert, panel, k.start), order(dtype), codes);
+            let scales = &room_for_scales[groups(&k)];
+            if dtype == Dtype::E4M3 {
+                *special = [PackedRef::mxfp8_is_special(level, e4m3(codes), scales)];
+            }
+            (dtype, PackedPanel { codes, scales, special })
         }
+    };
+    let PackedPanel { codes, scales, special } = packed;
+    match dtype {
+        Dtype::E4M3 => Ok(PackedRef::mxfp8(width, dims.k, e4m3(codes), scales, special)?.into()),
+        Dtype::E5M2 => expanded(level, width, codes, scales, room_for_values),
     }
 }
 
-/// The scales of inputs `k` in `[k / 32][64]`.
-fn groups_of(k: Range<usize>) -> Range<usize> {
-    k.start / MX_GROUP * PANEL..k.end / MX_GROUP * PANEL
-}
-
-/// The scales of a panel, if they lie as a linear layer has them.
-fn in_place_scales<'a>(
-    dims: &Dims,
-    weights: &Weights<'a>,
-    expert: usize,
-    panel: usize,
-    len: usize,
-) -> Option<&'a [E8M0]> {
-    let has_unused = dims.groups() != 2 * dims.packs();
-    if !weights.transpose_x2 || has_unused {
-        return None;
-    }
+/// The scales of a panel as rows, if they lie so: transposed, and without an unused one in each row.
+fn scale_rows<'a>(dims: &Dims, weights: &Weights<'a>, expert: usize, panel: usize, width: usize) -> Option<&'a [E8M0]> {
     let (Scale::Shared(scales) | Scale::PerExpert(scales)) = weights.scale;
-    Some(&scales[(expert * dims.n + panel * PANEL) * dims.groups()..][..len])
+    let begin = (expert * dims.n + panel * PANEL) * dims.groups();
+    let lie_so = weights.transpose_x2 && dims.groups() == 2 * dims.packs();
+    lie_so.then(|| &scales[begin..][..width * dims.groups()])
 }
 
 /// A panel of E5M2 codes in pairs along K, with scales `[k / 32][64]`, as BF16 or F32 values.
 fn expanded<'a>(
     level: Level,
-    dims: &Dims,
-    panel: usize,
+    width: usize,
     codes: &[u8],
     scales: &[E8M0],
     room_for_values: &'a mut Buffer,
 ) -> Result<Weight<'a>, Error> {
-    let (width, k) = (PANEL.min(dims.n - panel * PANEL), codes.len() / PANEL);
+    let k = codes.len() / PANEL;
     let codes = <[F8E5M2]>::ref_from_bytes(codes).expect("codes are bytes");
     // Asked for once in the larger size: the smaller one is what nearly all chunks need.
     let values = room(room_for_values, codes.len() * size_of::<f32>())?;
@@ -255,7 +232,6 @@ fn expand_slowly(codes: &[F8E5M2], scales: &[E8M0], out: &mut [bf16]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
     /// Every code under every scale: exactly the F32 product, or a refusal.
     #[test]
     fn every_code_under_every_scale() {
@@ -272,7 +248,8 @@ mod tests {
                         let exact = vectorize(level, Expand { codes: &codes, scales: &scales, out: &mut out });
                         assert_eq!(exact, !products.iter().any(|x| x.is_subnormal()), "scale {scale}");
                         for (out, product) in out.iter().zip(&products).filter(|_| exact) {
-                            let same = out.to_f32().to_bits() == product.to_bits() || (out.is_nan() && product.is_nan());
+                            let same =
+                                out.to_f32().to_bits() == product.to_bits() || (out.is_nan() && product.is_nan());
                             assert!(same, "scale {scale} at {level}: {out}, expected {product}");
                         }
                     }

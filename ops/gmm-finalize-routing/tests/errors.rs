@@ -92,10 +92,7 @@ fn lengths() {
         refused(|call| call.group_list = vec![5]),
         "`group_list` has 1 elements, expected those of the shape [3]"
     );
-    assert_eq!(
-        refused(|call| call.out.truncate(31)),
-        "`out` has 31 elements, expected a multiple of 8, which is N"
-    );
+    assert_eq!(refused(|call| call.out.truncate(31)), "`out` has 31 elements, expected a multiple of 8, which is N");
 }
 
 #[test]

@@ -185,8 +185,7 @@ impl Call {
     ) -> Result<(Vec<f32>, usize), Error> {
         let mut out = Guarded::<f32>::new(self.batch(), self.dims.n);
         out.as_mut_slice().copy_from_slice(&self.out);
-        let rows =
-            finalize_routing(level, &pool(threads), &self.dims, experts, &self.inputs(), out.as_mut_slice())?;
+        let rows = finalize_routing(level, &pool(threads), &self.dims, experts, &self.inputs(), out.as_mut_slice())?;
         out.check().unwrap();
         Ok((out.to_vec(), rows))
     }

@@ -92,7 +92,13 @@ fn the_smallest_scale_is_two_to_the_minus_127() {
             call.pertoken_scale.fill(E8M0::from_bits(if of_weights { 253 } else { 0 }));
             // 96 times 2^-127 times 2^126.
             for level in levels() {
-                assert_close(level.name(), &call.run(level), &vec![48.0; call.out.len()], &call.shape(), Tolerance::EXACT);
+                assert_close(
+                    level.name(),
+                    &call.run(level),
+                    &vec![48.0; call.out.len()],
+                    &call.shape(),
+                    Tolerance::EXACT,
+                );
             }
         }
     }
