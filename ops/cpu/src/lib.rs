@@ -22,6 +22,7 @@ pub use acts::{Acts, Precision};
 pub use formats::{E8M0, F8E4M3, F8E5M2, Overflow};
 pub use level::{Isa, Level, LevelError};
 pub use linear::linear;
+pub use mxfp8::PanelFacts;
 pub use threads::{Pool, ThreadsError};
 pub use tile::tile;
 pub use weights::{Format, PANEL, PackedRef, PackedWeight, ShapeError, Weight, WeightRef};

@@ -9,21 +9,25 @@ use crate::vectorize::{Loops, vectorize};
 use crate::weights::{Format, MX_GROUP, PANEL, PackedRef, Scales, ShapeError, check_len};
 use zerocopy::IntoBytes;
 
+/// What the kernels have to know of a packed panel beforehand: made by [`PackedRef::mxfp8_facts`], and no more is promised of
+/// it.
+pub type PanelFacts = bool;
+
 impl<'a> PackedRef<'a> {
     /// MXFP8 panels: E4M3 codes `[ceil(n / 64)][k][64]` in the order of [`packed_index`](crate::weights::packed_index), and
-    /// E8M0 scales `[ceil(n / 64)][ceil(k / 32)][64]`. `k` is a multiple of 4. Of each panel `special` says what
-    /// [`PackedRef::mxfp8_is_special`] does.
+    /// E8M0 scales `[ceil(n / 64)][ceil(k / 32)][64]`. `k` is a multiple of 4. `facts` are those of each panel
+    /// ([`PackedRef::mxfp8_facts`]); those of other panels give wrong results.
     pub fn mxfp8(
         n: usize,
         k: usize,
         codes: &'a [F8E4M3],
         scales: &'a [E8M0],
-        special: &'a [bool],
+        facts: &'a [PanelFacts],
     ) -> Result<Self, ShapeError> {
         let panels = n.div_ceil(PANEL);
         check_len("codes", codes.len(), &[panels, k, PANEL])?;
         check_len("scales", scales.len(), &[panels, k.div_ceil(MX_GROUP), PANEL])?;
-        check_len("special", special.len(), &[panels])?;
+        check_len("facts", facts.len(), &[panels])?;
         if !k.is_multiple_of(4) {
             return Err(ShapeError::Mismatch { what: "k modulo 4", expected: 0, found: k % 4 });
         }
@@ -34,21 +38,20 @@ impl<'a> PackedRef<'a> {
             stride: k * PANEL,
             data: codes.as_bytes(),
             scales: Scales::Mx(scales.as_bytes()),
-            special,
+            special: facts,
         })
     }
 
-    /// Whether the codes of an MXFP8 panel hold a NaN, or its scales one of 2^8 or more: the decoders of the F32 kernels
-    /// cannot take these, and another path does.
-    pub fn mxfp8_is_special(level: Level, codes: &[F8E4M3], scales: &[E8M0]) -> bool {
-        struct IsSpecial<'a>(&'a [u8], &'a [u8]);
-        impl Loops for IsSpecial<'_> {
-            type Output = bool;
+    /// What the kernels have to know of an MXFP8 panel with these codes and scales.
+    pub fn mxfp8_facts(level: Level, codes: &[F8E4M3], scales: &[E8M0]) -> PanelFacts {
+        struct Search<'a>(&'a [u8], &'a [u8]);
+        impl Loops for Search<'_> {
+            type Output = PanelFacts;
             #[inline(always)]
-            fn run(self) -> bool {
+            fn run(self) -> PanelFacts {
                 has_slow_scale(self.1) || has_nan(self.0)
             }
         }
-        vectorize(level, IsSpecial(codes.as_bytes(), scales.as_bytes()))
+        vectorize(level, Search(codes.as_bytes(), scales.as_bytes()))
     }
 }

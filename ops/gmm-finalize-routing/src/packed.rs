@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::order::{Order, PanelCodes, pack, scales_to_groups};
 use crate::shape::{Dims, Dtype, Scale, Weights};
 use cpu_tiles::mem::Buffer;
-use cpu_tiles::{E8M0, F8E4M3, Level, PANEL, PackedRef, Pool};
+use cpu_tiles::{E8M0, F8E4M3, Level, PANEL, PackedRef, PanelFacts, Pool};
 use std::fmt;
 use std::ops::Range;
 use zerocopy::FromBytes;
@@ -22,8 +22,8 @@ pub struct PackedWeights {
     /// `[E or 1][panels][k / 32][64]`.
     scales: Vec<E8M0>,
     shared: bool,
-    /// `[E][panels]`: [`PackedRef::mxfp8_is_special`].
-    special: Vec<bool>,
+    /// `[E][panels]`, of E4M3 codes only.
+    facts: Vec<PanelFacts>,
 }
 
 impl PackedWeights {
@@ -44,16 +44,16 @@ impl PackedWeights {
 
         let dtype = weights.x2.dtype();
         let mut codes = Buffer::zeroed(dims.experts * panels * dims.k * PANEL)?;
-        let mut special = vec![false; dims.experts * panels];
-        let mut tasks: Vec<_> = codes.chunks_exact_mut(dims.k * PANEL).zip(&mut special).collect();
-        pool.for_each_mut(&mut tasks, |task, (packed, special)| {
+        let mut facts = vec![PackedRef::mxfp8_facts(level, &[], &[]); dims.experts * panels];
+        let mut tasks: Vec<_> = codes.chunks_exact_mut(dims.k * PANEL).zip(&mut facts).collect();
+        pool.for_each_mut(&mut tasks, |task, (packed, facts)| {
             pack(level, PanelCodes::new(dims, &weights, task / panels, task % panels, 0), order(dtype), packed);
             if dtype == Dtype::E4M3 {
                 let scales = &scales[if shared { task % panels } else { task } * per_panel..][..per_panel];
-                **special = PackedRef::mxfp8_is_special(level, e4m3(packed), scales);
+                **facts = PackedRef::mxfp8_facts(level, e4m3(packed), scales);
             }
         });
-        Ok(Self { dims: *dims, dtype, codes, scales, shared, special })
+        Ok(Self { dims: *dims, dtype, codes, scales, shared, facts })
     }
 
     /// The sizes they were packed for.
@@ -79,7 +79,7 @@ impl PackedWeights {
         PackedPanel {
             codes: &self.codes[task * self.dims.k * PANEL..][k.start * PANEL..k.end * PANEL],
             scales: &self.scales[scales..][groups(k)],
-            special: &self.special[task..task + 1],
+            facts: &self.facts[task..task + 1],
         }
     }
 }
@@ -89,7 +89,7 @@ pub(crate) struct PackedPanel<'a> {
     pub(crate) codes: &'a [u8],
     /// `[k / 32][64]`.
     pub(crate) scales: &'a [E8M0],
-    pub(crate) special: &'a [bool],
+    pub(crate) facts: &'a [PanelFacts],
 }
 
 /// The scales of inputs `k` in `[k / 32][64]`.

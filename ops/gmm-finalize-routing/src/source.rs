@@ -12,7 +12,7 @@ use crate::shape::{Codes, Dims, Dtype, Experts, Scale, Weights};
 use cpu_tiles::mem::Buffer;
 use cpu_tiles::vectorize::{Loops, vectorize};
 use cpu_tiles::weights::MX_GROUP;
-use cpu_tiles::{E8M0, F8E5M2, Level, PANEL, PackedRef, Weight, WeightRef};
+use cpu_tiles::{E8M0, F8E5M2, Level, PANEL, PackedRef, PanelFacts, Weight, WeightRef};
 use half::bf16;
 use std::ops::Range;
 use zerocopy::FromBytes;
@@ -36,14 +36,14 @@ pub(crate) struct Scratch {
     scales: Vec<E8M0>,
     /// The expert (0 where all share them) and panel whose scales these are.
     scales_of: Option<(usize, usize)>,
-    /// Whether the codes are special, where they are MXFP8.
-    special: [bool; 1],
+    /// Those of the codes, where they are E4M3.
+    facts: Option<PanelFacts>,
 }
 
 impl Scratch {
     pub(crate) fn new() -> std::io::Result<Self> {
         let empty = || Buffer::zeroed(0);
-        Ok(Self { codes: empty()?, values: empty()?, scales: Vec::new(), scales_of: None, special: [false] })
+        Ok(Self { codes: empty()?, values: empty()?, scales: Vec::new(), scales_of: None, facts: None })
     }
 }
 
@@ -66,8 +66,7 @@ pub(crate) fn weight<'a>(
     scratch: &'a mut Scratch,
 ) -> Result<Weight<'a>, Error> {
     let width = PANEL.min(dims.n - panel * PANEL);
-    let Scratch { codes: room_for_codes, values: room_for_values, scales: room_for_scales, scales_of, special } =
-        scratch;
+    let Scratch { codes: room_for_codes, values: room_for_values, scales: room_for_scales, scales_of, facts } = scratch;
     let (dtype, packed) = match experts {
         Experts::Packed(packed) => (packed.dtype(), packed.panel(expert, panel, &k)),
         Experts::InPlace(weights) => {
@@ -95,15 +94,13 @@ pub(crate) fn weight<'a>(
             let codes = room(room_for_codes, k.len() * PANEL)?;
             pack(level, PanelCodes::new(dims, &weights, expert, panel, k.start), order(dtype), codes);
             let scales = &room_for_scales[groups(&k)];
-            if dtype == Dtype::E4M3 {
-                *special = [PackedRef::mxfp8_is_special(level, e4m3(codes), scales)];
-            }
-            (dtype, PackedPanel { codes, scales, special })
+            *facts = (dtype == Dtype::E4M3).then(|| PackedRef::mxfp8_facts(level, e4m3(codes), scales));
+            (dtype, PackedPanel { codes, scales, facts: facts.as_slice() })
         }
     };
-    let PackedPanel { codes, scales, special } = packed;
+    let PackedPanel { codes, scales, facts } = packed;
     match dtype {
-        Dtype::E4M3 => Ok(PackedRef::mxfp8(width, dims.k, e4m3(codes), scales, special)?.into()),
+        Dtype::E4M3 => Ok(PackedRef::mxfp8(width, dims.k, e4m3(codes), scales, facts)?.into()),
         Dtype::E5M2 => expanded(level, width, codes, scales, room_for_values),
     }
 }
