@@ -6,6 +6,7 @@ mod convert;
 mod formats;
 mod level;
 mod math;
+mod mxfp8;
 mod support;
 mod threads;
 mod tile;

@@ -24,7 +24,7 @@ const USAGE: &str = "\
 cargo bench -p gmm-finalize-routing -- [options]
 
   --json FILE   write the report, with raw samples
-  --set TEXT    only the sets whose name contains the text, as in `e4m3-k7168-e8`
+  --case TEXT   only cases whose name contains the text, as in `e4m3-k7168-e8-m32-packed`
   --rounds N    rounds of slices (default 7; 2 with --quick)
   --threads N   threads (default: RAYON_NUM_THREADS, else physical cores)
   --level L     SIMD level: scalar, avx2, avx512, avx512bf16 (default: CPU_TILES_LEVEL, else the best)
@@ -84,6 +84,17 @@ impl Set {
         format!("{}-k{}-e{}", self.dtype, self.k, self.experts)
     }
 
+    /// The calls that are wanted: rows, rows of the output, form.
+    fn wanted(&self, options: &Options) -> Vec<(usize, usize, Form)> {
+        let cases =
+            self.calls.iter().flat_map(|&(rows, batch)| self.forms.iter().map(move |&form| (rows, batch, form)));
+        let is_wanted = |&(rows, _, form): &(usize, usize, Form)| {
+            let name = format!("{}-m{rows}-{}", self.name(), form.name());
+            options.case.as_ref().is_none_or(|text| name.contains(text))
+        };
+        cases.filter(is_wanted).collect()
+    }
+
     fn dims(&self) -> Dims {
         Dims { experts: self.experts, k: self.k, n: N }
     }
@@ -91,7 +102,7 @@ impl Set {
 
 struct Options {
     json: Option<PathBuf>,
-    set: Option<String>,
+    case: Option<String>,
     rounds: usize,
     pool: Pool,
     level: Level,
@@ -100,13 +111,13 @@ struct Options {
 
 /// The options, or `None` where the usage is asked for.
 fn options() -> Result<Option<Options>, Failure> {
-    let (mut json, mut set, mut rounds, mut threads, mut level, mut quick) = (None, None, None, None, None, false);
+    let (mut json, mut case, mut rounds, mut threads, mut level, mut quick) = (None, None, None, None, None, false);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("`{arg}` needs a value"));
         match arg.as_str() {
             "--json" => json = Some(PathBuf::from(value()?)),
-            "--set" => set = Some(value()?),
+            "--case" => case = Some(value()?),
             "--rounds" => rounds = Some(value()?.parse::<usize>().ok().filter(|n| *n > 0).ok_or("bad `--rounds`")?),
             "--threads" => threads = Some(value()?.parse::<usize>().map_err(|_| "bad `--threads`")?),
             "--level" => level = Some(value()?),
@@ -119,7 +130,7 @@ fn options() -> Result<Option<Options>, Failure> {
     }
     Ok(Some(Options {
         json,
-        set,
+        case,
         rounds: rounds.unwrap_or(if quick { 2 } else { 7 }),
         pool: threads.map_or_else(Pool::from_env, Pool::new)?,
         level: level.map_or_else(Level::from_env, |name| Level::new(name.parse()?))?,
@@ -208,8 +219,6 @@ struct Arguments {
     row_index: Vec<i64>,
     logit: Vec<f32>,
     shared_input: Vec<bf16>,
-    rows: usize,
-    batch: usize,
 }
 
 impl Arguments {
@@ -223,8 +232,6 @@ impl Arguments {
             row_index: (0..rows).map(|row| (row % batch) as i64).collect(),
             logit: fill_f32(9, rows, 1.0),
             shared_input: fill_bf16(10, batch * N, 0.5),
-            rows,
-            batch,
         }
     }
 
@@ -332,11 +339,11 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<(), Failure> {
-    let wanted = |set: &&Set| options.set.as_ref().is_none_or(|text| set.name().contains(text));
+    let wanted = |set: &&Set| !set.wanted(options).is_empty();
     let sets: Vec<_> = SETS.iter().filter(wanted).take(if options.quick { 1 } else { SETS.len() }).collect();
     if sets.is_empty() {
         let names: Vec<_> = SETS.iter().map(Set::name).collect();
-        return Err(format!("no set has this name; there are: {}", names.join(", ")).into());
+        return Err(format!("no case has this name; the sets are: {}", names.join(", ")).into());
     }
     let bandwidth = Bandwidth::new(PROBE_BYTES)?;
     let mut iterations = 1 << 12;
@@ -374,23 +381,24 @@ fn run_set(options: &Options, set: &Set, bandwidth: &Bandwidth, iterations: u64)
     let copies = PROBE_BYTES.div_ceil(set.experts * set.k * N);
     let pack = |_| PackedWeights::pack(level, pool, &dims, in_place);
     let packed = (0..copies).map(pack).collect::<Result<Vec<_>, _>>()?;
-    let has_kn = set.forms.contains(&Form::Kn);
+    let wanted = set.wanted(options);
+    let has_kn = wanted.iter().any(|(_, _, form)| *form == Form::Kn);
     let kn_codes = if has_kn { codes.transposed(N, set.k) } else { Owned::new(set.dtype, 1, 0, 0) };
     let kn_scale: Vec<E8M0> =
         (0..scale.len()).map(|at| scale[(at / 2 % N * set.k.div_ceil(64) + at / 2 / N) * 2 + at % 2]).collect();
     let kn = Weights { x2: kn_codes.codes(), transpose_x2: false, scale: Scale::Shared(&kn_scale) };
 
-    let arguments: Vec<_> = set.calls.iter().map(|&(rows, batch)| Arguments::new(set, rows, batch)).collect();
+    let calls = wanted.chunk_by(|a, b| a.0 == b.0);
+    let arguments: Vec<_> = calls.clone().map(|call| Arguments::new(set, call[0].0, call[0].1)).collect();
     let weights = |form: Form, call: usize| match form {
         Form::Packed => Experts::Packed(&packed[call % copies]),
         Form::Nk => in_place.into(),
         Form::Kn => kn.into(),
     };
     let mut cases: Vec<Case<'_>> = Vec::new();
-    for arguments in &arguments {
-        let Arguments { rows, batch, .. } = *arguments;
+    for (arguments, call) in arguments.iter().zip(calls) {
         let mut first: Option<Vec<f32>> = None;
-        for &form in set.forms {
+        for &(rows, batch, form) in call {
             let mut out = vec![0.0; batch * N];
             arguments.run(options, set, weights(form, 0), &mut out)?;
             // All forms give the same bits, or there is nothing to time.

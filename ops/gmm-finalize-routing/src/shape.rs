@@ -306,10 +306,7 @@ pub(crate) struct Plan {
 /// Every check of a call.
 pub(crate) fn check(dims: &Dims, experts: Experts<'_>, inputs: &Inputs<'_>, out: usize) -> Result<Plan, Error> {
     dims.check()?;
-    let rows = inputs.row_index.len();
-    if i32::try_from(rows).is_err() {
-        return Err(Error::TooManyRows { found: rows });
-    }
+    let rows = row_count(inputs.row_index.len())?;
     check_len("x1", &[rows, dims.k], inputs.x1.len())?;
     check_len("pertoken_scale", &[rows, dims.packs(), 2], inputs.pertoken_scale.len())?;
     if let Some(logit) = inputs.logit {
@@ -336,6 +333,11 @@ pub(crate) fn check(dims: &Dims, experts: Experts<'_>, inputs: &Inputs<'_>, out:
     Ok(Plan { batch, groups, targets })
 }
 
+/// Tiles count rows in 32 bits.
+fn row_count(rows: usize) -> Result<usize, Error> {
+    i32::try_from(rows).map(|_| rows).map_err(|_| Error::TooManyRows { found: rows })
+}
+
 /// `found / n`, if it is a whole number.
 fn rows_of(argument: &'static str, n: usize, found: usize) -> Result<usize, Error> {
     if found.is_multiple_of(n) { Ok(found / n) } else { Err(Error::Rows { argument, n, found }) }
@@ -346,5 +348,18 @@ fn check_len(argument: &'static str, shape: &[usize], found: usize) -> Result<()
     match shape.iter().try_fold(1usize, |product, &size| product.checked_mul(size)) {
         Some(expected) if expected == found => Ok(()),
         _ => Err(Error::Length { argument, expected: shape.to_vec(), found }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_an_index_cannot_count_are_refused() {
+        let most = i32::MAX as usize;
+        assert_eq!(row_count(most).unwrap(), most);
+        let error = row_count(most + 1).unwrap_err();
+        assert_eq!(error.to_string(), "`row_index` has 2147483648 rows, expected at most 2147483647");
     }
 }
