@@ -109,20 +109,22 @@ unsafe fn transpose_blocks_avx2(format: Format, rows: &[&[u8]], bytes: usize, ou
     _mm256_testz_si256(nan, nan) == 0
 }
 
-/// What decides which decoders can take a packed panel, or a part of one.
+/// What decides which decoders can take a packed panel, or a part of one: see
+/// [`PackedRef::mxfp8_facts`](crate::PackedRef::mxfp8_facts).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Facts {
+pub struct PanelFacts {
     /// Whether there is a NaN among E4M3 codes.
     nan: bool,
     /// The smallest and the largest E8M0 code; 127 for other formats.
     scales: [u8; 2],
 }
 
-impl Facts {
+impl PanelFacts {
     /// Nothing that any decoder minds.
-    pub(crate) const PLAIN: Facts = Facts { nan: false, scales: [127; 2] };
+    pub(crate) const PLAIN: PanelFacts = PanelFacts { nan: false, scales: [127; 2] };
 
     /// Of packed E8M0 scales, and of codes of which is known whether there is a NaN.
+    #[inline(always)]
     pub(crate) fn new(nan: bool, mx_scales: &[u8]) -> Self {
         if mx_scales.is_empty() {
             return Self { nan, ..Self::PLAIN };

@@ -8,7 +8,7 @@ use crate::kernels::dot::dispatch_dot;
 use crate::kernels::f32_tile::{self, F32Tile};
 use crate::kernels::simd::dispatch;
 use crate::level::Level;
-use crate::pack::{self, Facts};
+use crate::pack::{self, PanelFacts};
 use crate::weights::{BLOCK, Data, Format, MX_GROUP, PANEL, Scales, ShapeError, Weight, check_len, panel_bytes};
 use std::cell::RefCell;
 use std::ops::Range;
@@ -34,7 +34,7 @@ pub(crate) struct Chunk<'a> {
     /// `[k / 32][64]`; empty for other formats.
     pub(crate) mx_scales: &'a [u8],
     /// Of the panel, or of this part of it.
-    pub(crate) facts: Facts,
+    pub(crate) facts: PanelFacts,
 }
 
 impl<'w> Chunks<'w> {
@@ -91,7 +91,7 @@ impl<'w> Chunks<'w> {
                 let is_mx = format == Format::Mxfp8;
                 let mx_scales = &mut packed_scales[..if is_mx { groups.len() } else { 0 }];
                 pack::pack_mx_scales(weight, self.panel, k.clone(), mx_scales);
-                let facts = Facts::new(nan, mx_scales);
+                let facts = PanelFacts::new(nan, mx_scales);
                 Chunk { format, k: k.len(), data, block_scales, mx_scales, facts }
             }
         }

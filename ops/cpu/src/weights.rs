@@ -19,7 +19,7 @@
 use crate::formats::{E8M0, F8E4M3};
 use crate::level::Level;
 use crate::mem::Buffer;
-use crate::pack::{self, Facts};
+use crate::pack::{self, PanelFacts};
 use crate::threads::Pool;
 use half::bf16;
 use std::fmt;
@@ -244,7 +244,7 @@ pub struct PackedRef<'a> {
     pub(crate) data: &'a [u8],
     pub(crate) scales: Scales<'a>,
     /// Of each panel; empty where nothing is to be said.
-    pub(crate) facts: &'a [Facts],
+    pub(crate) facts: &'a [PanelFacts],
 }
 
 impl<'a> PackedRef<'a> {
@@ -335,8 +335,8 @@ impl<'a> PackedRef<'a> {
         }
     }
 
-    pub(crate) fn facts(&self, panel: usize) -> Facts {
-        self.facts.get(panel).copied().unwrap_or(Facts::PLAIN)
+    pub(crate) fn facts(&self, panel: usize) -> PanelFacts {
+        self.facts.get(panel).copied().unwrap_or(PanelFacts::PLAIN)
     }
 
     pub(crate) fn panel(&self, panel: usize) -> &'a [u8] {
@@ -365,7 +365,7 @@ pub struct PackedWeight {
     buffer: Arc<Buffer>,
     data: Range<usize>,
     scales: Range<usize>,
-    facts: Arc<[Facts]>,
+    facts: Arc<[PanelFacts]>,
 }
 
 impl PackedWeight {
@@ -381,7 +381,7 @@ impl PackedWeight {
             panel: usize,
             data: &'b mut [u8],
             scales: &'b mut [u8],
-            facts: Facts,
+            facts: PanelFacts,
         }
         let mut end = 0;
         let mut reserve = |bytes: usize| {
@@ -431,7 +431,7 @@ impl PackedWeight {
                         panel,
                         data,
                         scales: scales.next().unwrap_or_default(),
-                        facts: Facts::PLAIN,
+                        facts: PanelFacts::PLAIN,
                     });
                 }
             }
@@ -439,7 +439,7 @@ impl PackedWeight {
         pool.for_each_mut(&mut tasks, |_, Task { weight, panel, data, scales, facts }| {
             let nan = pack::pack_panel(level, *weight, *panel, 0..weight.k, data);
             pack::pack_mx_scales(*weight, *panel, 0..weight.k, scales);
-            *facts = Facts::new(nan, scales);
+            *facts = PanelFacts::new(nan, scales);
         });
         let mut facts = tasks.iter().map(|task| task.facts).collect::<Vec<_>>().into_iter();
         drop(tasks);

@@ -8,6 +8,7 @@ mod formats;
 mod level;
 mod math;
 mod max_scores;
+mod mxfp8;
 mod support;
 mod threads;
 mod tile;

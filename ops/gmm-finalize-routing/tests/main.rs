@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The tests of `gmm-finalize-routing`: one binary, since linking is what costs.
+
+mod conformance;
+mod determinism;
+mod errors;
+mod fixture;
+mod laws;
+mod scales;
+mod special;
