@@ -11,8 +11,8 @@ use crate::level::Level;
 /// A computation in plain loops over slices, without intrinsics: what an optimiser turns into vector code.
 ///
 /// Only what is inlined into [`Loops::run`] is compiled for the level, so that method and what it calls must be
-/// `#[inline(always)]`, and a closure that holds the innermost loop may be left out. Integer arithmetic gives the same
-/// on every level; so does F32 arithmetic, since the compiler neither reorders nor fuses it.
+/// `#[inline(always)]`. A closure cannot be marked so; innermost loops have none. Integer arithmetic gives the same on
+/// every level; so does F32 arithmetic, since the compiler neither reorders nor fuses it.
 pub trait Loops {
     /// What is computed.
     type Output;

@@ -3,7 +3,8 @@
 //! Activations as the tiles take them.
 
 use crate::error::Error;
-use crate::shape::{Dims, Inputs};
+use crate::shape::{Codes, Dims, Inputs};
+use cpu_tiles::formats::{E4M3_TO_F32, E5M2_TO_F32};
 use cpu_tiles::weights::MX_GROUP;
 use cpu_tiles::{Acts, Level, PANEL, Pool, Precision};
 use std::ops::Range;
@@ -87,8 +88,8 @@ struct Values<'a> {
 impl<'a> Values<'a> {
     fn new(dims: &Dims, inputs: &'a Inputs<'a>) -> Self {
         let table = *match inputs.x1 {
-            crate::Codes::E4M3(_) => &cpu_tiles::formats::E4M3_TO_F32,
-            crate::Codes::E5M2(_) => &cpu_tiles::formats::E5M2_TO_F32,
+            Codes::E4M3(_) => &E4M3_TO_F32,
+            Codes::E5M2(_) => &E5M2_TO_F32,
         };
         let numbers = table.iter().filter(|value| value.is_finite() && **value > 0.0).map(|value| value.to_bits());
         let extremes = [numbers.clone().min().unwrap_or(0), numbers.max().unwrap_or(0)];

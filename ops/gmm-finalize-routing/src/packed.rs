@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::order::{Order, PanelCodes, pack, scales_to_groups};
 use crate::shape::{Dims, Dtype, Scale, Weights};
 use cpu_tiles::mem::Buffer;
+use cpu_tiles::weights::MX_GROUP;
 use cpu_tiles::{E8M0, F8E4M3, Level, PANEL, PackedRef, PanelFacts, Pool};
 use std::fmt;
 use std::ops::Range;
@@ -94,7 +95,7 @@ pub(crate) struct PackedPanel<'a> {
 
 /// The scales of inputs `k` in `[k / 32][64]`.
 pub(crate) fn groups(k: &Range<usize>) -> Range<usize> {
-    k.start / 32 * PANEL..k.end / 32 * PANEL
+    k.start / MX_GROUP * PANEL..k.end / MX_GROUP * PANEL
 }
 
 /// The order that codes of a format are packed in.
