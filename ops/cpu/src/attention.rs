@@ -16,10 +16,12 @@
 //! * NaN and infinities of keys and values reach exactly the rows that see them.
 //! * A row's result is the same bit for bit whatever rows share the calls, and depends on the order of its blocks and merges.
 
-use crate::acts::{Acts, Precision, ValuesMut};
+use crate::acts::{Acts, Precision, Values, ValuesMut};
+use crate::kernels::bf16_panels::Bf16Panels;
+use crate::kernels::dot::dispatch_dot;
 use crate::kernels::simd::{Kernel, Simd, dispatch};
 use crate::level::Level;
-use crate::math::exp_v;
+use crate::math::exp_below;
 use crate::mem::Buffer;
 use crate::pack;
 use crate::tile::tile;
@@ -32,6 +34,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Tiles read the inputs of a product in fours.
 const QUAD: usize = 4;
+/// Lanes of the widest vectors.
+const MOST_LANES: usize = 16;
 
 /// Which rows take part in a block, and what each sees of it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -163,6 +167,22 @@ impl FlashRows {
         keys: Weight<'_>,
         values: Weight<'_>,
     ) -> Result<(), ShapeError> {
+        self.block_ahead(q, visible, scale, keys, values, Ahead::default())
+    }
+
+    /// [`block`](Self::block), while which other memory is asked for.
+    ///
+    /// # Errors
+    /// As [`block`](Self::block).
+    pub fn block_ahead(
+        &mut self,
+        q: &Acts,
+        visible: Rows<'_>,
+        scale: f32,
+        keys: Weight<'_>,
+        values: Weight<'_>,
+        ahead: Ahead<'_>,
+    ) -> Result<(), ShapeError> {
         self.check(q, &visible, keys, values)?;
         SCRATCH.with_borrow_mut(|scratch| {
             let scratch = match scratch {
@@ -173,9 +193,9 @@ impl FlashRows {
             if scratch.rows.is_empty() {
                 return Ok(());
             }
-            self.scores(scratch, q, keys)?;
+            scratch.scores(q, keys, ahead.with_scores)?;
             self.softmax(scratch, &visible, scale, values.k())?;
-            self.weigh(scratch, &visible, values)
+            self.weigh(scratch, &visible, values, ahead.with_values)
         })
     }
 
@@ -202,17 +222,6 @@ impl FlashRows {
         Ok(())
     }
 
-    /// The products of the chosen queries with the keys that any of them sees, `[panels][rows][64]`.
-    fn scores(&self, scratch: &mut Scratch, q: &Acts, keys: Weight<'_>) -> Result<(), ShapeError> {
-        let size = scratch.q_rows.len() * PANEL;
-        let panels = scratch.most.div_ceil(PANEL);
-        let scores = room(&mut scratch.scores, panels * size)?;
-        for (panel, scores) in scores.chunks_exact_mut(size).enumerate() {
-            tile(keys, panel, q, &scratch.q_rows, scores)?;
-        }
-        Ok(())
-    }
-
     /// Scores to probabilities, their sums and maxima, and what earlier sums shrink by.
     fn softmax(
         &mut self,
@@ -221,7 +230,7 @@ impl FlashRows {
         scale: f32,
         keys: usize,
     ) -> Result<(), ShapeError> {
-        let Scratch { chosen, rows, scores, shrink, probabilities, .. } = scratch;
+        let Scratch { chosen, rows, scores, sums, shrink, probabilities, .. } = scratch;
         let probabilities = match probabilities {
             Some(acts) => {
                 acts.reuse(self.level, self.precision, rows.len(), keys)?;
@@ -229,7 +238,9 @@ impl FlashRows {
             }
             None => probabilities.insert(Acts::zeroed(self.level, self.precision, rows.len(), keys)?),
         };
-        shrink.resize(rows.len(), 0.0);
+        sums.resize(rows.len(), 0.0);
+        shrink.clear();
+        shrink.resize(rows.len().next_multiple_of(MOST_LANES), 0.0);
         let (out, stride) = probabilities.rows_mut();
         let softmax = Softmax {
             scale,
@@ -239,6 +250,7 @@ impl FlashRows {
             columns: keys,
             max: &mut self.max,
             sum: &mut self.sum,
+            sums,
             shrink,
             round: self.precision == Precision::Bf16,
             out,
@@ -249,15 +261,21 @@ impl FlashRows {
     }
 
     /// Adds the products of probabilities and values.
-    fn weigh(&mut self, scratch: &mut Scratch, visible: &Rows<'_>, values: Weight<'_>) -> Result<(), ShapeError> {
-        let Scratch { chosen, rows, numbers, products, shrink, probabilities, .. } = scratch;
+    fn weigh(
+        &mut self,
+        scratch: &mut Scratch,
+        visible: &Rows<'_>,
+        values: Weight<'_>,
+        ahead: &[u8],
+    ) -> Result<(), ShapeError> {
+        let Scratch { chosen, numbers, pointers, products, shrink, probabilities, .. } = scratch;
         let Some(probabilities) = probabilities else { return Ok(()) };
         numbers.clear();
-        numbers.extend(0..rows.len() as u32);
-        let products = room(products, rows.len() * PANEL)?;
-        for panel in 0..values.panels() {
-            tile(values, panel, probabilities, numbers, products)?;
-            if !dispatch(self.level, AllFinite(products)) {
+        numbers.extend(0..chosen.len() as u32);
+        let products = room(products, values.panels() * chosen.len() * PANEL)?;
+        multiply(values, probabilities, numbers, pointers, products, ahead)?;
+        if !dispatch(self.level, AllFinite(products)) {
+            for (panel, products) in products.chunks_exact_mut(chosen.len() * PANEL).enumerate() {
                 for (i, (row, product)) in chosen.iter().zip(products.chunks_exact_mut(PANEL)).enumerate() {
                     let sees_all = row.visible == values.k().next_multiple_of(QUAD) && visible.bias.is_none();
                     if !sees_all && product.iter().any(|x| !x.is_finite()) {
@@ -266,16 +284,9 @@ impl FlashRows {
                     }
                 }
             }
-            let accumulate = Accumulate {
-                chosen,
-                shrink,
-                products,
-                values: floats_mut(&mut self.values),
-                stride: self.stride,
-                column: panel * PANEL,
-            };
-            dispatch(self.level, accumulate);
         }
+        let values = floats_mut(&mut self.values);
+        dispatch(self.level, Accumulate { chosen, shrink, products, values, stride: self.stride });
         Ok(())
     }
 
@@ -321,6 +332,23 @@ impl FlashRows {
     }
 }
 
+/// Memory that is read soon, and asked for while a block is worked on. A hint, of which results do not depend; levels
+/// without BF16 dot products do not use it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ahead<'a> {
+    /// What is asked for while queries and keys are multiplied: the values of a packed block.
+    pub with_scores: &'a [u8],
+    /// What is asked for while probabilities and values are multiplied: the keys of the next block.
+    pub with_values: &'a [u8],
+}
+
+impl<'a> Ahead<'a> {
+    /// Plain values, which are packed after this block: the keys and values of the next one.
+    pub fn plain(with_scores: &'a [bf16], with_values: &'a [bf16]) -> Self {
+        Self { with_scores: with_scores.as_bytes(), with_values: with_values.as_bytes() }
+    }
+}
+
 /// A row that sees something of a block.
 #[derive(Clone, Copy)]
 struct Chosen {
@@ -339,10 +367,13 @@ struct Scratch {
     q_rows: Vec<u32>,
     /// 0, 1, 2 ...
     numbers: Vec<u32>,
+    /// The rows of a product, while it is computed.
+    pointers: Vec<*const bf16>,
     /// The most keys that one of them sees.
     most: usize,
     scores: Buffer,
     products: Buffer,
+    sums: Vec<f32>,
     shrink: Vec<f32>,
     probabilities: Option<Acts>,
 }
@@ -358,9 +389,11 @@ impl Scratch {
             rows: Vec::new(),
             q_rows: Vec::new(),
             numbers: Vec::new(),
+            pointers: Vec::new(),
             most: 0,
             scores: Buffer::zeroed(0)?,
             products: Buffer::zeroed(0)?,
+            sums: Vec::new(),
             shrink: Vec::new(),
             probabilities: None,
         })
@@ -382,6 +415,40 @@ impl Scratch {
             }
         }
     }
+
+    /// The products of the chosen queries with the keys that any of them sees, `[panels][rows][64]`.
+    fn scores(&mut self, q: &Acts, keys: Weight<'_>, ahead: &[u8]) -> Result<(), ShapeError> {
+        let size = self.most.div_ceil(PANEL) * self.q_rows.len() * PANEL;
+        let scores = room(&mut self.scores, size)?;
+        multiply(keys, q, &self.q_rows, &mut self.pointers, scores, ahead)
+    }
+}
+
+/// Rows of `acts` times the first panels of a weight, as many as `out`, `[panels][rows][64]`, has room for.
+fn multiply(
+    weight: Weight<'_>,
+    acts: &Acts,
+    rows: &[u32],
+    pointers: &mut Vec<*const bf16>,
+    out: &mut [f32],
+    ahead: &[u8],
+) -> Result<(), ShapeError> {
+    if let (Values::Bf16(values, stride), Weight::Packed(packed)) = (acts.values(), weight)
+        && packed.format() == Format::Bf16
+    {
+        assert!(rows.iter().all(|row| (*row as usize) < acts.m()) && acts.k() == packed.k());
+        pointers.clear();
+        pointers.extend(rows.iter().map(|&row| values[row as usize * stride..].as_ptr()));
+        // Rows have whole lines of 32 values, those beyond K up to a multiple of 4 being zeros.
+        let inputs = packed.k().next_multiple_of(QUAD);
+        let (panels, stride) = (packed.data, packed.stride);
+        dispatch_dot(acts.level(), Bf16Panels { rows: pointers, inputs, panels, stride, out, ahead });
+        return Ok(());
+    }
+    for (panel, out) in out.chunks_exact_mut(rows.len() * PANEL).enumerate() {
+        tile(weight, panel, acts, rows, out)?;
+    }
+    Ok(())
 }
 
 /// See [`FlashRows::softmax`].
@@ -395,6 +462,9 @@ struct Softmax<'a> {
     columns: usize,
     max: &'a mut [f32],
     sum: &'a mut [f32],
+    /// Sums of the block, one for each chosen row.
+    sums: &'a mut [f32],
+    /// What earlier sums shrink by, one for each chosen row, padded to whole vectors.
     shrink: &'a mut [f32],
     /// Whether probabilities are rounded to BF16.
     round: bool,
@@ -412,21 +482,18 @@ impl Kernel for Softmax<'_> {
         // Whole vectors up to the padding of the columns.
         let columns = self.columns.next_multiple_of(S::LANES);
         let scale = s.splat(self.scale);
-        assert!(columns <= self.stride && self.shrink.len() == self.chosen.len());
+        assert!(columns <= self.stride && self.sums.len() == self.chosen.len());
+        assert!(self.shrink.len() >= self.chosen.len() && self.shrink.len().is_multiple_of(S::LANES));
         for i in 0..self.chosen.len() {
             let Chosen { row, visible, place } = self.chosen[i];
             let vectors = visible.div_ceil(S::LANES);
-            // Where a vector of scores lies.
-            let at = |vector: usize| {
-                let key = vector * S::LANES;
-                key / PANEL * panel + i * PANEL + key % PANEL
-            };
-            assert!(vectors > 0 && at(vectors - 1) + S::LANES <= self.scores.len());
+            assert!(vectors > 0 && vectors * S::LANES <= columns);
+            assert!(place_of::<S>(vectors - 1, i, panel) + S::LANES <= self.scores.len());
             let scores = self.scores.as_mut_ptr();
 
             let mut most = s.splat(self.max[row]);
             for vector in 0..vectors {
-                let p = scores.wrapping_add(at(vector));
+                let p = scores.wrapping_add(place_of::<S>(vector, i, panel));
                 let first = vector * S::LANES;
                 // SAFETY: the vector is inside the scores by the assertion: places grow with the number.
                 unsafe {
@@ -448,65 +515,102 @@ impl Kernel for Softmax<'_> {
             }
             let max = s.reduce_max(most);
             let shift = if max == f32::NEG_INFINITY { 0.0 } else { max };
-            let shift_v = s.splat(shift);
 
             let mut sum = s.splat(0.0);
             for vector in 0..vectors {
-                // SAFETY: as above; `columns <= stride` covers the output.
+                // SAFETY: as above; the assertions cover the output.
                 unsafe {
-                    let e = exp_v(s, s.sub(s.load(scores.wrapping_add(at(vector))), shift_v));
+                    let p = scores.wrapping_add(place_of::<S>(vector, i, panel));
+                    let e = exp_below(s, s.sub(s.load(p), s.splat(shift)));
+                    s.store(p, e);
                     sum = s.add(sum, e);
-                    store_probabilities(s, &mut self.out, self.round, i * self.stride + vector * S::LANES, e);
+                    self.store(s, i, vector, e);
                 }
             }
             for vector in vectors..columns / S::LANES {
-                // SAFETY: `columns <= stride`.
-                unsafe {
-                    store_probabilities(
-                        s,
-                        &mut self.out,
-                        self.round,
-                        i * self.stride + vector * S::LANES,
-                        s.splat(0.0),
-                    );
+                // SAFETY: the assertions cover the output.
+                unsafe { self.store(s, i, vector, s.splat(0.0)) };
+            }
+            self.sums[i] = s.reduce_add(sum);
+            if self.sums[i].is_nan() {
+                for vector in 0..vectors {
+                    // SAFETY: as above.
+                    unsafe {
+                        let e = s.load(scores.wrapping_add(place_of::<S>(vector, i, panel)));
+                        self.store_nan(s, i, vector, e);
+                    }
                 }
             }
             // What was summed so far is relative to the old maximum.
-            let shrink = exp_one(s, self.max[row] - shift);
-            self.shrink[i] = shrink;
-            self.sum[row] = self.sum[row] * shrink + s.reduce_add(sum);
+            self.shrink[i] = self.max[row] - shift;
             self.max[row] = max;
+        }
+        for falls in self.shrink.chunks_exact_mut(S::LANES) {
+            // SAFETY: the chunk has LANES values.
+            unsafe { s.store(falls.as_mut_ptr(), exp_below(s, s.load(falls.as_ptr()))) };
+        }
+        for ((chosen, shrink), sum) in self.chosen.iter().zip(&*self.shrink).zip(&*self.sums) {
+            self.sum[chosen.row] = self.sum[chosen.row] * shrink + sum;
         }
     }
 }
 
-/// # Safety
-/// `at` and the LANES values from it are inside the output.
+/// Where a vector of the scores of chosen row `i` lies; `panel` values are from one panel to the next.
 #[inline(always)]
-unsafe fn store_probabilities<S: Simd>(s: S, out: &mut ValuesMut<'_>, round: bool, at: usize, e: S::V) {
-    // SAFETY: the caller's promise; `bf16` is a transparent `u16`.
-    unsafe {
-        match out {
-            ValuesMut::Bf16(out) => s.store_bf16(out.as_mut_ptr().wrapping_add(at).cast(), e),
-            ValuesMut::F32(out) => {
-                let mut e = e;
-                if round {
-                    let mut words = [0_u16; 16];
-                    s.store_bf16(words.as_mut_ptr(), e);
-                    e = s.load_bf16(words.as_ptr());
+fn place_of<S: Simd>(vector: usize, i: usize, panel: usize) -> usize {
+    let key = vector * S::LANES;
+    key / PANEL * panel + i * PANEL + key % PANEL
+}
+
+impl Softmax<'_> {
+    /// Stores probabilities that are numbers.
+    ///
+    /// # Safety
+    /// The output has row `i`, and in it the vector.
+    #[inline(always)]
+    unsafe fn store<S: Simd>(&mut self, s: S, i: usize, vector: usize, e: S::V) {
+        let at = i * self.stride + vector * S::LANES;
+        // SAFETY: the caller's promise; `bf16` is a transparent `u16`.
+        unsafe {
+            match &mut self.out {
+                ValuesMut::Bf16(out) => s.store_bf16_numbers(out.as_mut_ptr().wrapping_add(at).cast(), e),
+                ValuesMut::F32(out) => {
+                    let mut e = e;
+                    if self.round {
+                        let mut words = [0_u16; 16];
+                        s.store_bf16(words.as_mut_ptr(), e);
+                        e = s.load_bf16(words.as_ptr());
+                    }
+                    s.store(out.as_mut_ptr().wrapping_add(at), e);
                 }
-                s.store(out.as_mut_ptr().wrapping_add(at), e);
+            }
+        }
+    }
+
+    /// Stores probabilities some of which are NaN, where [`store`](Self::store) does not keep them.
+    ///
+    /// # Safety
+    /// As [`store`](Self::store).
+    #[cold]
+    unsafe fn store_nan<S: Simd>(&mut self, s: S, i: usize, vector: usize, e: S::V) {
+        let at = i * self.stride + vector * S::LANES;
+        if let ValuesMut::Bf16(out) = &mut self.out {
+            let mut lanes = [0.0; 16];
+            // SAFETY: LANES is at most 16.
+            unsafe { s.store(lanes.as_mut_ptr(), e) };
+            for (out, x) in out[at..at + S::LANES].iter_mut().zip(lanes) {
+                *out = bf16::from_f32(x);
             }
         }
     }
 }
 
-/// e^x of one value, rounded as those of vectors.
+/// e^x of one value that is not positive, rounded as those of vectors.
 #[inline(always)]
 fn exp_one<S: Simd>(s: S, x: f32) -> f32 {
     let mut lanes = [0.0; 16];
     // SAFETY: LANES is at most 16.
-    unsafe { s.store(lanes.as_mut_ptr(), exp_v(s, s.splat(x))) };
+    unsafe { s.store(lanes.as_mut_ptr(), exp_below(s, s.splat(x))) };
     lanes[0]
 }
 
@@ -534,14 +638,13 @@ impl Kernel for AllFinite<'_> {
     }
 }
 
-/// `values = values * shrink + products`, of the columns of one panel.
+/// `values = values * shrink + products`, `[panels][chosen][64]`.
 struct Accumulate<'a> {
     chosen: &'a [Chosen],
     shrink: &'a [f32],
     products: &'a [f32],
     values: &'a mut [f32],
     stride: usize,
-    column: usize,
 }
 
 impl Kernel for Accumulate<'_> {
@@ -549,14 +652,18 @@ impl Kernel for Accumulate<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        for ((row, shrink), products) in self.chosen.iter().zip(self.shrink).zip(self.products.chunks_exact(PANEL)) {
-            let values = &mut self.values[row.row * self.stride + self.column..][..PANEL];
-            let shrink = s.splat(*shrink);
-            for at in (0..PANEL).step_by(S::LANES) {
-                // SAFETY: both slices have 64 values, a multiple of LANES.
-                unsafe {
-                    let (value, product) = (values.as_mut_ptr().wrapping_add(at), products.as_ptr().wrapping_add(at));
-                    s.store(value, s.fma(s.load(value), shrink, s.load(product)));
+        let Self { chosen, shrink, products, values, stride } = self;
+        for (panel, products) in products.chunks_exact(chosen.len() * PANEL).enumerate() {
+            for ((row, shrink), products) in chosen.iter().zip(shrink).zip(products.chunks_exact(PANEL)) {
+                let values = &mut values[row.row * stride + panel * PANEL..][..PANEL];
+                let shrink = s.splat(*shrink);
+                for at in (0..PANEL).step_by(S::LANES) {
+                    // SAFETY: both slices have 64 values, a multiple of LANES.
+                    unsafe {
+                        let value = values.as_mut_ptr().wrapping_add(at);
+                        let product = s.load(products.as_ptr().wrapping_add(at));
+                        s.store(value, s.fma(s.load(value), shrink, product));
+                    }
                 }
             }
         }

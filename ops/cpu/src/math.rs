@@ -14,11 +14,18 @@ pub const SIGMOID_MAX_ULP: f64 = 2.0;
 /// Largest error of [`silu`] in ULP, over all BF16 inputs from -88.5 on.
 pub const SILU_MAX_ULP: f64 = 2.0;
 
-/// e^x = 2^n e^r with x = n ln2 + r, |r| <= ln2 / 2; e^r by the degree-7 minimax polynomial of the Cephes library (`expf`).
+/// e^x. Beyond the upper limit the result is infinite anyway; the order of operands lets a NaN through.
 #[inline(always)]
-pub(crate) fn exp_v<S: Simd>(s: S, x: S::V) -> S::V {
-    // Beyond these limits the result is infinite or zero anyway; the order of operands lets a NaN through.
-    let x = s.min(s.splat(89.0), s.max(s.splat(-104.0), x));
+fn exp_v<S: Simd>(s: S, x: S::V) -> S::V {
+    exp_below(s, s.min(s.splat(89.0), x))
+}
+
+/// e^x for x up to 89, as e^x = 2^n e^r with x = n ln2 + r, |r| <= ln2 / 2; e^r by the degree-7 minimax polynomial of the Cephes
+/// library (`expf`).
+#[inline(always)]
+pub(crate) fn exp_below<S: Simd>(s: S, x: S::V) -> S::V {
+    // Beyond this limit the result is zero anyway.
+    let x = s.max(s.splat(-104.0), x);
     let n = s.round(s.mul(x, s.splat(std::f32::consts::LOG2_E)));
     // ln2 in two parts, the first short enough that n times it is exact.
     let r = s.fma(n, s.splat(-0.693_359_4), x);
@@ -29,9 +36,7 @@ pub(crate) fn exp_v<S: Simd>(s: S, x: S::V) -> S::V {
     }
     // 1 is added last, so that only its rounding counts fully.
     let p = s.add(s.fma(s.mul(r, r), p, r), s.splat(1.0));
-    // Two factors, since 2^n itself leaves F32's range at both ends.
-    let half = s.round(s.mul(n, s.splat(0.5)));
-    s.mul(s.mul(p, s.pow2(half)), s.pow2(s.sub(n, half)))
+    s.scale2(p, n)
 }
 
 #[inline(always)]

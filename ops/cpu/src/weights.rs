@@ -305,6 +305,11 @@ impl<'a> PackedRef<'a> {
         self.format
     }
 
+    /// The panels, whose order the [module](self) describes.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.data
+    }
+
     /// The value at `[row, column]`, dequantised in F32: code times scale, rounded once.
     ///
     /// # Panics

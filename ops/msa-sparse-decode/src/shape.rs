@@ -211,7 +211,7 @@ impl Plan {
             BlockIds::PerKvHead(ids) => (ids, kv_heads),
         };
         let lists = entries * per_head;
-        let top_k = columns("block_ids", ids.len(), "the lists of one id each", lists)?;
+        let top_k = columns("block_ids", ids.len(), "one id for each list", lists)?;
         let mut plan = Self {
             batch: entries,
             blocks: room.blocks,

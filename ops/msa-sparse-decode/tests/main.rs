@@ -1,1 +1,12 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
+//! The tests of `msa-sparse-decode`: one binary, since linking is what costs.
+
+mod conformance;
+mod determinism;
+mod errors;
+mod fixture;
+mod golden;
+mod knobs;
+mod laws;
+mod special;

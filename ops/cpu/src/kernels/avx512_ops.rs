@@ -84,12 +84,9 @@ impl Simd for Avx512 {
         unsafe { _mm512_roundscale_ps::<8>(a) }
     }
     #[inline(always)]
-    fn pow2(self, n: __m512) -> __m512 {
+    fn scale2(self, a: __m512, n: __m512) -> __m512 {
         // SAFETY: AVX-512 is there.
-        unsafe {
-            let exponent = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
-            _mm512_castsi512_ps(_mm512_slli_epi32::<23>(exponent))
-        }
+        unsafe { _mm512_scalef_ps(a, n) }
     }
     #[inline(always)]
     fn reduce_add(self, v: __m512) -> f32 {

@@ -6,6 +6,7 @@
 //! between that function and the intrinsic is `#[inline(always)]`. A closure cannot be marked so: hot code has none around
 //! vector operations, not even in `array::from_fn`.
 
+pub(crate) mod bf16_panels;
 pub(crate) mod bf16_tile;
 pub(crate) mod dot;
 pub(crate) mod f32_tile;

@@ -79,6 +79,21 @@ mod arch {
         const { assert!(CONTROL == 8) }
         __m512(a.0.map(f32::round_ties_even))
     }
+    pub(crate) unsafe fn _mm512_scalef_ps(a: __m512, b: __m512) -> __m512 {
+        zip_ps(a, b, |a, b| {
+            let quiet = |x: f32| f32::from_bits(x.to_bits() | 0x0040_0000);
+            // The "real indefinite" value.
+            const INDEFINITE: f32 = f32::from_bits(0xFFC0_0000);
+            if a.is_nan() || b.is_nan() {
+                quiet(if a.is_nan() { a } else { b })
+            } else if (a == 0.0 && b == f32::INFINITY) || (a.is_infinite() && b == f32::NEG_INFINITY) {
+                INDEFINITE
+            } else {
+                // Exact in F64 beyond the range of F32 on both sides, so that only the conversion rounds.
+                (f64::from(a) * 2.0_f64.powi(b.floor().clamp(-400.0, 400.0) as i32)) as f32
+            }
+        })
+    }
     pub(crate) unsafe fn _mm512_cvtps_epi32(a: __m512) -> __m512i {
         from_dwords(a.0.map(|x| {
             let rounded = x.round_ties_even();
@@ -327,6 +342,7 @@ mod tests {
                 float!(_mm512_min_ps(a, b));
                 float!(_mm512_fmadd_ps(a, b, c));
                 float!(_mm512_roundscale_ps::<8>(a));
+                float!(_mm512_scalef_ps(a, b));
                 int!(_mm512_add_epi32(a, b));
                 int!(_mm512_sub_epi32(a, b));
                 int!(_mm512_and_si512(a, b));

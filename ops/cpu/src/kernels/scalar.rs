@@ -79,8 +79,13 @@ impl Simd for Scalar {
         a.map(f32::round_ties_even)
     }
     #[inline(always)]
-    fn pow2(self, n: Self::V) -> Self::V {
-        n.map(|n| f32::from_bits(((n as i32 + 127) << 23) as u32))
+    fn scale2(self, a: Self::V, n: Self::V) -> Self::V {
+        // Two factors, since 2^n itself leaves F32's range at both ends; the first product is exact but at the ends.
+        let pow2 = |n: f32| f32::from_bits(((n as i32 + 127) << 23) as u32);
+        zip(a, n, |a, n| {
+            let half = (n * 0.5).round_ties_even();
+            a * pow2(half) * pow2(n - half)
+        })
     }
     #[inline(always)]
     fn reduce_add(self, v: Self::V) -> f32 {

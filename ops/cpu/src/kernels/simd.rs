@@ -38,8 +38,8 @@ pub(crate) trait Simd: Copy {
     fn max_or_nan(self, a: Self::V, b: Self::V) -> Self::V;
     /// Nearest integer, ties to even.
     fn round(self, a: Self::V) -> Self::V;
-    /// 2^n for integers `-126 <= n <= 127`; any finite garbage for NaN.
-    fn pow2(self, n: Self::V) -> Self::V;
+    /// `a * 2^n`, rounded once, for integers `-252 <= n <= 254`; NaN where `a` is NaN, whatever `n` is.
+    fn scale2(self, a: Self::V, n: Self::V) -> Self::V;
     /// Asks for the cache line at `p`, which need not be readable.
     #[inline(always)]
     fn prefetch<T>(self, _p: *const T) {}

@@ -121,11 +121,12 @@ impl Simd for Avx2 {
         unsafe { _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a) }
     }
     #[inline(always)]
-    fn pow2(self, n: __m256) -> __m256 {
+    fn scale2(self, a: __m256, n: __m256) -> __m256 {
+        // Two factors, since 2^n itself leaves F32's range at both ends; the first product is exact but at the ends.
         // SAFETY: AVX2 is there.
         unsafe {
-            let exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
-            _mm256_castsi256_ps(_mm256_slli_epi32::<23>(exponent))
+            let half = self.round(_mm256_mul_ps(n, _mm256_set1_ps(0.5)));
+            _mm256_mul_ps(_mm256_mul_ps(a, pow2(half)), pow2(_mm256_sub_ps(n, half)))
         }
     }
     #[inline(always)]
@@ -213,6 +214,19 @@ impl Simd for Avx2 {
             };
             [value(lane(0)), value(lane(1)), value(lane(8)), value(lane(9))]
         }
+    }
+}
+
+/// 2^n for integers `-126 <= n <= 127`; any finite garbage for NaN.
+///
+/// # Safety
+/// The CPU has AVX2.
+#[inline(always)]
+unsafe fn pow2(n: __m256) -> __m256 {
+    // SAFETY: AVX2 is there by the caller's promise.
+    unsafe {
+        let exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+        _mm256_castsi256_ps(_mm256_slli_epi32::<23>(exponent))
     }
 }
 
