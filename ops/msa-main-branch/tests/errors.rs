@@ -310,7 +310,7 @@ fn factory_arguments() {
 #[test]
 fn the_reference_checks_too() {
     let call = |query: (usize, usize, usize), keys: (usize, usize, usize), values: (usize, usize, usize)| {
-        let [query, keys, values] = [query, keys, values].map(|shape| Array3::<f32>::zeros(shape));
+        let [query, keys, values] = [query, keys, values].map(Array3::<f32>::zeros);
         let (query, keys, values) = (query.view(), keys.view(), values.view());
         let blocks = Blocks::Shared(&[9]);
         let by_position = message(reference::msa_main_branch(&DIMS, Precision::F32, query, 3, keys, values, blocks));

@@ -5,6 +5,7 @@
 mod conformance;
 mod determinism;
 mod errors;
+mod factory;
 mod fixture;
 mod golden;
 mod knobs;
