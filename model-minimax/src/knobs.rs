@@ -137,6 +137,34 @@ pub const KNOBS: &[Knob] = &[
         None,
         "clamp of the swigluoai activation (MiniMax-M3; MiniMax-M2.7 uses silu and does not read it)",
     ),
+    knob(
+        "MSA_NTILE",
+        Kind::Count(1),
+        "512",
+        None,
+        "keys of a chunk of the sparse attention operators; their published interfaces read it, the model does not",
+    ),
+    knob(
+        "MSA_NQ_TILE",
+        Kind::Count(1),
+        "as the cache holds",
+        None,
+        "most queries of a tile of the main branch operator; its published interface reads it, the model does not",
+    ),
+    knob(
+        "MSA_MAX_N",
+        Kind::Count(1),
+        "2048",
+        None,
+        "most queries of a call of the main branch operator; its published interface reads it, the model does not",
+    ),
+    knob(
+        "MSA_DTYPE",
+        Kind::OneOf(&["fp32", "fp16", "bf16"]),
+        "fp32",
+        None,
+        "number format of the main branch operator; its published interface reads it, the model does not",
+    ),
     knob("MODEL_PATH", Kind::Text, "none", Some("--model-path"), "checkpoint folder"),
     knob(
         "VARIANT",
@@ -221,6 +249,15 @@ mod tests {
         assert_eq!(alpha.check(Some("2".into())), Ok(Some("2".into())));
         let error = alpha.check(Some("two".into())).unwrap_err();
         assert_eq!(error.to_string(), "PYPTO_SWIGLU_ALPHA should be number > 0, found \"two\"");
+    }
+
+    #[test]
+    fn the_knobs_of_the_operators_are_listed() {
+        let of_experts = grouped_gemm::knobs::ALL.map(|knob| knob.name);
+        let of_main_branch = msa_main_branch::knobs::all().map(|knob| knob.name);
+        for name in of_experts.into_iter().chain(of_main_branch) {
+            assert!(KNOBS.iter().any(|knob| knob.name == name), "{name}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! MiniMax-M2.7 on the CPU, from the checkpoint as it is published: load it, generate with it, measure it, compare it
-//! with golden data. The program `model-minimax` is a thin command line over this library; the README describes it.
+//! MiniMax-M2.7 and MiniMax-M3 (text) on the CPU, from the checkpoints as they are published: load them, generate with them,
+//! measure them, compare them with golden data. The program `model-minimax` is a thin command line over this library; the README describes it.
 //!
 //! ```
 //! use std::ops::ControlFlow;
@@ -9,20 +9,15 @@
 //!
 //! use model_minimax::checkpoint::Checkpoint;
 //! use model_minimax::config::{ModelConfig, StopIds};
-//! use model_minimax::cpu_tiles::{Level, Pool, Precision};
+//! use model_minimax::cpu_tiles::{Level, Pool};
 //! use model_minimax::generate::{GenerateOptions, Stop, generate};
-//! use model_minimax::model::{LoadMode, LoadOptions, Model};
+//! use model_minimax::model::{LoadOptions, Model};
 //!
 //! # let dir = op_testkit::golden::dir().join("models/m27-tiny-bf16");
 //! // `dir` is a folder with config.json and safetensors files.
 //! let config = ModelConfig::load(&dir)?;
 //! let checkpoint = Checkpoint::open(&dir)?;
-//! let options = LoadOptions {
-//!     level: Level::from_env()?,
-//!     pool: Arc::new(Pool::from_env()?),
-//!     precision: Precision::Bf16,
-//!     load_mode: LoadMode::Auto,
-//! };
+//! let options = LoadOptions::new(Level::from_env()?, Arc::new(Pool::from_env()?));
 //! let mut model = Model::load(&checkpoint, &config, &options, |_done, _total| ())?;
 //!
 //! let options = GenerateOptions {
@@ -49,7 +44,7 @@
 //! 3. `text` (feature `text`, on by default): tokenizer, chat template, decoding token by token.
 //! 4. [`model`]: the forward pass and what is rounded in it. Its parts stand alone: [`model::norm`], [`model::rope`],
 //!    [`model::cache`], [`model::attention`], [`model::router`]. The matrix products are [`cpu_tiles`], the experts the
-//!    crate `grouped-gemm`.
+//!    crate `grouped-gemm`, sparse attention the crates `msa-indexer`, `msa-sparse-decode` and `msa-main-branch`.
 //! 5. [`mod@generate`] and [`sampling`]: the loop over anything that is a [`Decoder`](generate::Decoder), and the choice of
 //!    the next token.
 //!

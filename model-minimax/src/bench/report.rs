@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use super::{Arm, ArmRun, Machine, Measured, Sample};
 
 /// Version of the report's layout; it grows when a field changes its meaning or disappears.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// What all arms of one benchmark have in common.
 #[derive(Debug, Clone)]
@@ -41,6 +41,12 @@ pub struct Setup {
     pub dtype: String,
     /// How the weights of linear layers are held: `mmap` or `pack`.
     pub load: String,
+    /// How layers with sparse attention attend, `msa` or `dense`; `None` if there are none.
+    pub attention: Option<String>,
+    /// Whose choice of blocks it is, `per-kv-head` or `shared`; `None` unless `attention` is `msa`.
+    pub indexer: Option<String>,
+    /// Prompt tokens that go through the layers together.
+    pub prefill_chunk: usize,
     /// Bytes of weights and of the cache that one decode step reads, of a step in the middle of a generation.
     pub decode_bytes_per_step: u64,
     /// Knobs that are set, by name.
@@ -163,6 +169,12 @@ pub struct Report {
     pub dtype: String,
     /// How the weights of linear layers are held: `mmap` or `pack`.
     pub load: String,
+    /// How layers with sparse attention attend, `msa` or `dense`; null if there are none.
+    pub attention: Option<String>,
+    /// Whose choice of blocks it is, `per-kv-head` or `shared`; null unless `attention` is `msa`.
+    pub indexer: Option<String>,
+    /// Prompt tokens that go through the layers together.
+    pub prefill_chunk: usize,
     /// Median of the prefill rate.
     pub prefill_tps_median: f64,
     /// Median of the decode rate within the full generation, from its first to its last token.
@@ -240,6 +252,9 @@ impl Report {
             synthetic_spec: setup.synthetic.clone(),
             dtype: setup.dtype.clone(),
             load: setup.load.clone(),
+            attention: setup.attention.clone(),
+            indexer: setup.indexer.clone(),
+            prefill_chunk: setup.prefill_chunk,
             prefill_tps_median: round(middle(&prefill_tps), 3),
             decode_tps_median: round(decode_tps_median, 3),
             e2e_tps_median: round(middle(&Sample::e2e_tps), 3),

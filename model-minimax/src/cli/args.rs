@@ -125,6 +125,23 @@ impl AttentionArgs {
         }
     }
 
+    /// The value of `--attention`.
+    pub(crate) fn name(&self) -> &'static str {
+        match self.attention {
+            Attention::Msa => "msa",
+            Attention::Dense => "dense",
+        }
+    }
+
+    /// The value of `--indexer`, if it has an effect.
+    pub(crate) fn indexer_name(&self) -> Option<&'static str> {
+        match self.mode() {
+            AttentionMode::Dense => None,
+            AttentionMode::Msa(HeadReduce::PerKvHead) => Some("per-kv-head"),
+            AttentionMode::Msa(HeadReduce::Shared) => Some("shared"),
+        }
+    }
+
     pub(crate) fn prefill_chunk(&self) -> NonZeroUsize {
         self.prefill_chunk.0.unwrap_or(PREFILL_CHUNK)
     }

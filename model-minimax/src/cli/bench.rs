@@ -245,11 +245,13 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     reports.remove_older()?;
     let measured = measure(&mut model, &prompt, &plan, || bandwidth.run(session.pool()), |line| eprintln!("{line}"))?;
 
+    let layers = &config.layers[..config.num_hidden_layers];
+    let has_sparse = layers.iter().any(|layer| layer.msa().is_some());
     let setup = Setup {
         model: config.variant.to_string(),
         device: args.model.device.to_string(),
         layers: config.num_hidden_layers,
-        moe_layers: config.layers[..config.num_hidden_layers].iter().filter(|layer| layer.ffn == FfnKind::Moe).count(),
+        moe_layers: layers.iter().filter(|layer| layer.ffn == FfnKind::Moe).count(),
         warmup: plan.warmup,
         model_load_s: load_time.as_secs_f64(),
         prompt_len: prompt.len(),
@@ -259,6 +261,9 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
         synthetic: session.synthetic().map(ToString::to_string),
         dtype: name(args.model.dtype),
         load: load_name(&model),
+        attention: has_sparse.then(|| args.model.attention.name().to_owned()),
+        indexer: args.model.attention.indexer_name().filter(|_| has_sparse).map(str::to_owned),
+        prefill_chunk: args.model.attention.prefill_chunk().get(),
         // Of a step in the middle of the generation.
         decode_bytes_per_step: model.decode_bytes(prompt.len() + plan.max_new_tokens / 2),
         knobs,

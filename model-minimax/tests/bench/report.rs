@@ -20,6 +20,9 @@ fn setup() -> Setup {
         synthetic: Some("slice".to_owned()),
         dtype: "bf16".to_owned(),
         load: "auto".to_owned(),
+        attention: Some("msa".to_owned()),
+        indexer: None,
+        prefill_chunk: 2048,
         decode_bytes_per_step: 2_000_000_000,
         knobs: BTreeMap::from([("RAYON_NUM_THREADS".to_owned(), "2".to_owned())]),
         machine: Machine::detect("avx2", 2),
@@ -85,6 +88,9 @@ fn the_published_fields_come_first_and_in_their_order() {
         "synthetic_spec",
         "dtype",
         "load",
+        "attention",
+        "indexer",
+        "prefill_chunk",
         "prefill_tps_median",
         "decode_tps_median",
         "e2e_tps_median",
@@ -130,7 +136,7 @@ fn values_and_rounding() {
         // 10 tokens in 2.25, 4.25, 5.25 s: 4.444, 2.353, 1.905 tok/s; 11 tokens in 3.25, 5.25, 6.25 s: 3.385, 2.095, 1.76.
         "decode_tps_mean": 2.901, "decode_tps_std": 1.356, "e2e_tps_mean": 2.413, "e2e_tps_std": 0.858,
         "schema": SCHEMA, "model_path": "some/folder", "synthetic": true, "synthetic_spec": "slice", "dtype": "bf16",
-        "load": "auto", "prefill_tps_median": 20.0,
+        "load": "auto", "attention": "msa", "indexer": null, "prefill_chunk": 2048, "prefill_tps_median": 20.0,
         // Within the full generation: 10 tokens in 2, 4, 5 s.
         "decode_tps_median": 2.5, "e2e_tps_median": 2.095,
         // Two gigabytes per step at 2.5 steps per second, against the median of three probes.

@@ -10,6 +10,8 @@ use op_testkit::safetensors::Dtype;
 use crate::model::parity::copy;
 use crate::scratch::Scratch;
 
+const MODELS: [&str; 4] = ["m27-tiny-bf16", "m27-tiny-fp8", "m3-tiny-bf16", "m3-tiny-mxfp8"];
+
 /// What a run of the program left behind.
 struct Outcome {
     code: Option<i32>,
@@ -56,7 +58,7 @@ fn golden(model: &str) -> PathBuf {
 
 #[test]
 fn usage_errors_have_code_2() {
-    let cases: [(&[&str], &str); 12] = [
+    let cases: [(&[&str], &str); 18] = [
         (&[], "Usage"),
         (&["sing"], "unrecognized subcommand 'sing'"),
         (&["ask", "--no-such-flag"], "--no-such-flag"),
@@ -69,6 +71,12 @@ fn usage_errors_have_code_2() {
         (&["ask", "--synthetic", "huge"], "synthetic spec \"huge\""),
         (&["bench", "--arms", "eager,vecgraph"], "arm \"vecgraph\" is not available yet"),
         (&["bench", "--iters", "0"], "--iters"),
+        (&["ask", "--attention", "sparse"], "expected msa or dense"),
+        (&["bench", "--indexer", "per-head"], "expected per-kv-head or shared"),
+        (&["parity", "--prefill-chunk", "0"], "--prefill-chunk"),
+        (&["parity", "--variant", "m4"], "unknown variant \"m4\""),
+        (&["ask", "--thinking", "hard"], "unknown thinking mode \"hard\""),
+        (&["ask", "--thinking", "enabled", "--raw"], "cannot be used with"),
     ];
     for (arguments, word) in cases {
         run(arguments).fails(2, &[word]);
@@ -85,6 +93,9 @@ fn variables_set_the_defaults_of_flags_and_are_checked_like_them() {
         ("ITERS", "-1", 2, "--iters"),
         ("NEW_TOKENS", "0", 2, "--max-new-tokens"),
         ("WARMUP", "x", 2, "--warmup"),
+        ("ATTENTION", "all", 2, "--attention"),
+        ("INDEXER", "all", 2, "--indexer"),
+        ("PREFILL_CHUNK", "0", 2, "--prefill-chunk"),
         ("DEVICE", "0", 1, "device npu:0 is not available for the model in this build"),
         ("MODEL_PATH", "nowhere", 1, "nowhere"),
         ("REPORT_DIR", "no/such/folder", 1, "no/such/folder/bench_latest_eager.json cannot be written"),
@@ -94,8 +105,21 @@ fn variables_set_the_defaults_of_flags_and_are_checked_like_them() {
         program(dir.path(), &["bench"], &[(name, value)]).fails(code, &[word]);
     }
     // Set to nothing, a variable means the default; what fails then is the path.
-    let empty = ["VARIANT", "DEVICE", "LAYERS", "ARMS", "ITERS", "NEW_TOKENS", "WARMUP", "PROMPT", "REPORT_DIR"]
-        .map(|name| (name, ""));
+    let empty = [
+        "VARIANT",
+        "DEVICE",
+        "LAYERS",
+        "ATTENTION",
+        "INDEXER",
+        "PREFILL_CHUNK",
+        "ARMS",
+        "ITERS",
+        "NEW_TOKENS",
+        "WARMUP",
+        "PROMPT",
+        "REPORT_DIR",
+    ]
+    .map(|name| (name, ""));
     // A benchmark that does not start leaves no report, and an older one alone.
     dir.write("bench_latest_fused.json", "old");
     program(dir.path(), &["bench", "--model-path", "nowhere"], &empty).fails(1, &["no checkpoint folder at nowhere"]);
@@ -135,6 +159,10 @@ fn the_variant_must_be_that_of_the_checkpoint() {
     let path = golden("m27-tiny-bf16");
     let path = path.to_str().unwrap();
     run(&["ask", "--model-path", path, "--variant", "m3"]).fails(1, &["--variant m3", "MiniMax-M2.7", "config.json"]);
+    let path = golden("m3-tiny-bf16");
+    let path = path.to_str().unwrap();
+    run(&["bench", "--model-path", path, "--variant", "m27", "--report-file", "r.json"])
+        .fails(1, &["--variant m27", "MiniMax-M3", "config.json"]);
 }
 
 #[test]
@@ -205,7 +233,7 @@ fn help_and_version_go_to_stdout() {
 }
 
 #[test]
-fn parity_prints_the_figures_of_both_golden_models() {
+fn parity_prints_the_figures_of_all_golden_models() {
     let dir = op_testkit::golden::dir();
     let dir = dir.to_str().unwrap();
     let scalar = [("GOLDEN_DIR", dir), ("CPU_TILES_LEVEL", "scalar")];
@@ -217,10 +245,25 @@ fn parity_prints_the_figures_of_both_golden_models() {
         assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""), "{}", outcome.stdout);
         let lines: Vec<&str> = outcome.stdout.lines().collect();
         assert!(lines[0].contains(level), "{}", outcome.stdout);
-        for model in ["m27-tiny-bf16", "m27-tiny-fp8"] {
+        for model in MODELS {
             assert!(lines.iter().any(|line| line.starts_with(model) && line.contains(" ok ")), "{}", outcome.stdout);
         }
         assert_eq!(lines.last(), Some(&"all passed"));
+    }
+}
+
+#[test]
+fn parity_of_one_variant_sees_how_its_attention_is_run() {
+    let golden = op_testkit::golden::dir();
+    let golden = golden.to_str().unwrap();
+    let parity = |more: &[&str]| run(&[&["parity", "--golden", golden, "--variant", "m3"], more].concat());
+    let chunks = parity(&["--prefill-chunk", "300"]);
+    assert_eq!(chunks.code, Some(0), "{}", chunks.stdout);
+    assert!(chunks.stdout.contains("not compared: m27-tiny-fp8 (it is MiniMax-M2.7, asked for was MiniMax-M3)\n"));
+    for other in [["--attention", "dense"], ["--indexer", "shared"]] {
+        let outcome = parity(&other);
+        assert_eq!(outcome.code, Some(1), "{}", outcome.stdout);
+        assert!(outcome.stdout.contains("FAIL long.logits\n"), "{}", outcome.stdout);
     }
 }
 
@@ -262,7 +305,7 @@ fn join(ids: &[u32]) -> String {
 
 #[test]
 fn ids_in_and_ids_out_are_the_golden_ones_in_both_arms() {
-    for model in ["m27-tiny-bf16", "m27-tiny-fp8"] {
+    for model in MODELS {
         let path = golden(model);
         let prompt = join(&expected_ids(model, "mini.input_ids"));
         for arm in ["--eager", "--fused", "--use_pypto"] {
@@ -270,6 +313,8 @@ fn ids_in_and_ids_out_are_the_golden_ones_in_both_arms() {
                 "ask",
                 "--model-path",
                 path.to_str().unwrap(),
+                "--variant",
+                &model[..model.find('-').unwrap()],
                 "--dtype",
                 "f32",
                 "--prompt-ids",
@@ -286,6 +331,45 @@ fn ids_in_and_ids_out_are_the_golden_ones_in_both_arms() {
             assert_eq!(outcome.stdout, join(&expected_ids(model, "mini.greedy_ids")) + "\n", "{model} {arm}");
         }
     }
+}
+
+#[test]
+fn long_prompts_are_answered_with_the_blocks_that_the_model_chooses() {
+    let model = "m3-tiny-bf16";
+    let path = golden(model);
+    let prompt = join(&expected_ids(model, "long.input_ids"));
+    let ask = |more: &[&str], variables: &[(&str, &str)]| {
+        let path = path.to_str().unwrap();
+        let common = ["ask", "--model-path", path, "--dtype", "f32", "--prompt-ids", &prompt, "--print-ids"];
+        let rest = ["--ignore-eos", "--max-new-tokens", "24", "--threads", "1"];
+        let outcome = program(Scratch::new().path(), &[&common, &rest[..], more].concat(), variables);
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        outcome.stdout
+    };
+    let expected = join(&expected_ids(model, "long.greedy_ids")) + "\n";
+    assert_eq!(ask(&[], &[]), expected);
+    assert_eq!(ask(&["--prefill-chunk", "64"], &[("ATTENTION", "msa"), ("INDEXER", "")]), expected);
+    let others = [
+        ask(&["--attention", "dense"], &[("PREFILL_CHUNK", "500")]),
+        ask(&[], &[("ATTENTION", "dense")]),
+        ask(&["--indexer", "shared"], &[]),
+    ];
+    assert!(others.iter().all(|other| *other != expected), "{others:?}");
+    assert_eq!(others[0], others[1]);
+}
+
+#[test]
+fn the_knobs_of_the_activation_are_in_force() {
+    let path = golden("m3-tiny-bf16");
+    let ask = |variables: &[(&str, &str)]| {
+        let path = path.to_str().unwrap();
+        let arguments = ["ask", "--model-path", path, "--prompt-ids", "5,6,7", "--print-ids", "--ignore-eos"];
+        program(Scratch::new().path(), &arguments, variables)
+    };
+    let usual = ask(&[]).stdout;
+    assert_eq!(ask(&[("PYPTO_SWIGLU_ALPHA", "1.702"), ("PYPTO_SWIGLU_LIMIT", "7")]).stdout, usual);
+    assert_ne!(ask(&[("PYPTO_SWIGLU_LIMIT", "0.01")]).stdout, usual);
+    ask(&[("PYPTO_SWIGLU_ALPHA", "x")]).fails(1, &["PYPTO_SWIGLU_ALPHA"]);
 }
 
 #[test]
@@ -339,6 +423,35 @@ fn the_answer_is_the_text_of_the_ids_and_alone_on_stdout() {
     assert_eq!(ask(&["--prompt-ids", &ids]), text);
     assert_eq!(ask(&["--prompt-file", "prompt.txt", "--system", "Be brief."]), text);
     assert_eq!(ask(&["--raw", "--prompt", rendered]), text);
+}
+
+#[cfg(feature = "text")]
+#[test]
+fn the_thinking_mode_is_that_of_the_template() {
+    use model_minimax::text::{Chat, ChatTemplate, TextTokenizer, ThinkingMode};
+    let dir = golden("m3-tiny-bf16");
+    let path = dir.to_str().unwrap();
+    let template = ChatTemplate::from_dir(&dir, std::time::SystemTime::now).unwrap();
+    let tokenizer = TextTokenizer::from_dir(&dir).unwrap();
+    let ask = |more: &[&str]| {
+        let common = ["ask", "--model-path", path, "--dtype", "f32", "--print-ids", "--max-new-tokens", "8"];
+        let outcome = run(&[&common, more].concat());
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        outcome.stdout
+    };
+    let mut answers = Vec::new();
+    for mode in [ThinkingMode::Enabled, ThinkingMode::Disabled, ThinkingMode::Adaptive] {
+        let chat = Chat::single(None, "Count the loaves.").with_thinking(mode);
+        let prompt = tokenizer.encode(&template.render(&chat).unwrap()).unwrap();
+        let answer = ask(&["--prompt", "Count the loaves.", "--thinking", mode.name()]);
+        assert_eq!(answer, ask(&["--prompt-ids", &join(&prompt)]), "{mode}");
+        answers.push(answer);
+    }
+    // Without a mode it is the template's default.
+    assert_eq!(ask(&["--prompt", "Count the loaves."]), answers[2]);
+    let path = golden("m27-tiny-bf16");
+    run(&["ask", "--model-path", path.to_str().unwrap(), "--thinking", "disabled"])
+        .fails(1, &["the chat template knows no thinking modes", "disabled"]);
 }
 
 #[test]
@@ -409,4 +522,42 @@ fn bench_without_a_checkpoint_makes_a_synthetic_one_and_says_so() {
         serde_json::from_str(&std::fs::read_to_string(dir.path().join("r.json")).unwrap()).unwrap();
     assert_eq!((&json[0]["synthetic"], &json[0]["synthetic_spec"]), (&true.into(), &"tiny".into()));
     assert_eq!(json[0]["layers"], 2);
+}
+
+#[test]
+fn bench_of_the_other_variant_counts_its_layers_and_takes_its_flags() {
+    let dir = Scratch::new();
+    let path = golden("m3-tiny-mxfp8");
+    let common = ["bench", "--model-path", path.to_str().unwrap(), "--variant", "m3", "--report-file", "r.json"];
+    let rest = ["--iters", "1", "--warmup", "0", "--max-new-tokens", "4", "--threads", "1", "--prompt-ids"];
+    let ids = join(&(0..500).collect::<Vec<u32>>());
+    let bench = |more: &[&str]| {
+        let outcome = program(dir.path(), &[&common, &rest[..], &[ids.as_str()], more].concat(), &[]);
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        let json = std::fs::read_to_string(dir.path().join("r.json")).unwrap();
+        serde_json::from_str::<serde_json::Value>(&json).unwrap()
+    };
+    let reports = bench(&[]);
+    for (report, (arm, patched)) in reports.as_array().unwrap().iter().zip([("eager", 0), ("fused", 2)]) {
+        assert_eq!((&report["mode"], &report["moe_patched"]), (&arm.into(), &patched.into()));
+        assert_eq!((&report["model"], &report["layers"]), (&"MiniMax-M3".into(), &5.into()));
+        assert_eq!((&report["attention"], &report["indexer"]), (&"msa".into(), &"per-kv-head".into()));
+        assert!(report["decode_bytes_per_step"].as_u64() > Some(0));
+    }
+    let dense = bench(&["--attention", "dense", "--prefill-chunk", "100", "--arms", "fused"]);
+    assert_eq!((&dense["attention"], &dense["indexer"]), (&"dense".into(), &serde_json::Value::Null));
+    // Dense attention reads more of the cache, by far more than the index heads that it lacks.
+    assert!(dense["decode_bytes_per_step"].as_u64() != reports[1]["decode_bytes_per_step"].as_u64());
+}
+
+#[test]
+fn bench_of_a_variant_without_a_checkpoint_makes_a_slice_of_it() {
+    let dir = Scratch::new();
+    let nowhere = dir.write("file", "");
+    let cache = nowhere.join("cache");
+    for (variant, slice) in [("m27", " slice\n"), ("m3", " m3-slice\n"), ("", " slice\n")] {
+        let variables = [("XDG_CACHE_HOME", cache.to_str().unwrap()), ("VARIANT", variant)];
+        program(dir.path(), &["bench", "--report-file", "r.json"], &variables)
+            .fails(1, &[&format!("using the synthetic one{slice}"), "file/cache"]);
+    }
 }

@@ -178,6 +178,43 @@ fn what_a_truncated_sequence_has_left_does_not_matter() {
 }
 
 #[test]
+fn what_is_no_number_reaches_the_queries_that_see_it_and_no_other() {
+    let pool = Pool::new(2).unwrap();
+    let (tokens, bad, kv_heads, head_dim) = (200, 150, 2, 32);
+    let problem = Problem::new(3, kv_heads, head_dim, tokens);
+    for precision in [Precision::F32, Precision::Bf16] {
+        let run = |problem: &Problem| problem.run(Level::best(), &pool, &mut problem.cache(precision), &[tokens]);
+        let clean = run(&problem);
+        for poison in [f32::NAN, f32::INFINITY] {
+            for of_keys in [false, true] {
+                let mut poisoned = Problem::new(3, kv_heads, head_dim, tokens);
+                // One channel of the second KV head of one token.
+                let at = (bad * kv_heads + 1) * head_dim + 5;
+                if of_keys {
+                    poisoned.k[at] = poison
+                } else {
+                    poisoned.v[at] = poison
+                }
+                let out = run(&poisoned);
+                let row = 6 * head_dim;
+                // The queries before it are in the same block of queries as some after it, with the same page of keys.
+                assert_same_bits("before", &out[..bad * row], &clean[..bad * row], &[bad, 6, head_dim]);
+                for query in bad..tokens {
+                    let (first, second) = out[query * row..][..row].split_at(row / 2);
+                    assert_same_bits("other KV head", first, &clean[query * row..][..row / 2], &[3, head_dim]);
+                    let head = &second[..head_dim];
+                    if of_keys && poison.is_nan() {
+                        assert!(head.iter().all(|x| x.is_nan()), "query {query}");
+                    } else if !of_keys {
+                        assert!(!head[5].is_finite() && head[..5].iter().all(|x| x.is_finite()), "query {query}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn lengths_that_do_not_fit_are_refused() {
     let pool = Pool::new(1).unwrap();
     let mut cache = KvCache::new(Precision::F32, shape(1, 2, 4));

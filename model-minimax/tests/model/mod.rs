@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod attention;
+mod cache;
 mod forward;
+mod m3;
 mod ops;
 pub(crate) mod parity;
