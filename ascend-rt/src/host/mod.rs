@@ -5,11 +5,13 @@
 //! Each [`Host`] is a world of its own: devices, handles, and for every thread its own current context, last error,
 //! recent message, argument handle and capture mode. Two emulators in one process know nothing of each other.
 
+mod chip;
 mod kernel;
 
 use crate::raw::{Call, Raw};
 use std::sync::Arc;
 
+pub use chip::{Chip, UnknownChip};
 pub use kernel::{
     Args, BlockCtx, BlockFn, Core, CoreKind, DeviceSpace, DeviceView, HostCost, HostKernel, HostRun, IMAGE_MAGIC,
     KernelFault, LaunchCtx, LaunchFn, module_image,
