@@ -36,7 +36,12 @@ impl Folder {
     }
 
     pub(crate) fn program(&self, name: &str, script: &str) -> PathBuf {
-        let path = self.file(name, script);
+        // Copied by another process: a file that this one has open for writing, or a child of a test beside this one
+        // inherits, cannot be run.
+        let text = self.file(&format!("{name}.txt"), script);
+        let path = self.0.join(name);
+        let copied = std::process::Command::new("cp").args([&text, &path]).status().unwrap();
+        assert!(copied.success());
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         path
     }
