@@ -137,7 +137,7 @@ mod tests {
         let folder = Folder::new();
         let at = |name: &str| folder.path().join(name).display().to_string();
         let nowhere = ("ASCEND_RT_SYSROOT", at("nowhere"));
-        let text = plan(&[nowhere.clone()]).unwrap_err().to_string();
+        let text = plan(std::slice::from_ref(&nowhere)).unwrap_err().to_string();
         assert!(text.starts_with("cannot check: no genuine headers: ACL_INCLUDE is not set"), "{text}");
         let text = plan(&[nowhere.clone(), ("ACL_INCLUDE", at("x"))]).unwrap_err().to_string();
         assert!(text.contains("which has no acl/acl.h"), "{text}");
