@@ -74,6 +74,7 @@ mod ffi {
         let folder = folder.ok_or_else(|| {
             format!("no genuine headers: ACL_INCLUDE={named:?}, expected a folder that has acl/acl.h")
         })?;
+        println!("cargo::rerun-if-changed={}", folder.join("acl").display());
         let made = bindgen::Builder::default()
             .header_contents("genuine.h", "#include <acl/acl.h>\n#include <acl/acl_prof.h>\n")
             .clang_arg(format!("-I{}", folder.display()))
