@@ -95,12 +95,17 @@ impl Machine {
             let head = s.streams.get(key).and_then(|stream| stream.queue.front());
             Self::runnable(s, key) && (with_program || head.is_some_and(|task| !task.op.calls_program()))
         };
-        let count = s.streams.iter().filter(|(key, _)| fits(s, *key)).count();
-        if count == 0 {
-            return None;
+        // Priorities that change now and then, instead of an even draw: a stream of low priority falls behind all others,
+        // which an even draw nearly never lets happen, and which is what a missing wait needs to show.
+        let fitting = s.streams.iter().filter(|(key, _)| fits(s, *key));
+        let key = fitting.max_by_key(|(_, stream)| stream.priority).map(|(key, _)| key)?;
+        if s.rng.below(8) == 0 {
+            let priority = s.rng.next();
+            if let Some(stream) = s.streams.get_mut(key) {
+                stream.priority = priority;
+            }
         }
-        let nth = s.rng.below(count);
-        s.streams.iter().map(|(key, _)| key).filter(|key| fits(s, *key)).nth(nth)
+        Some(key)
     }
 
     /// The stream to run for a need, and for nothing else.
@@ -389,7 +394,8 @@ impl Machine {
         if !matches!(self.config.executor, Executor::Seeded(_)) || s.driving || InsideTask::now() {
             return s;
         }
-        for _ in 0..s.rng.below(3) {
+        let eagerness = s.eagerness;
+        for _ in 0..s.rng.below(eagerness) {
             match Self::pick_any(&mut s, false) {
                 Some(key) => s = self.advance(s, key),
                 None => break,
@@ -405,7 +411,7 @@ impl Machine {
         }
         let steps = match self.config.executor {
             Executor::Threads => 0,
-            Executor::Seeded(_) => s.rng.below(3),
+            Executor::Seeded(_) => s.rng.below(4),
             // The first query after a submission shows what is really there.
             Executor::Lazy => usize::from(polls > 1),
         };

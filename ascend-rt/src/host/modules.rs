@@ -293,7 +293,7 @@ impl Machine {
             }
             let device = self.current_device(s)?;
             let side_address = self.devices[device as usize].side_address;
-            let mut payload = s.spare.pop().unwrap_or_default();
+            let mut payload = s.payload();
             let layout = &function.kernel.layout;
             let copied = match arguments {
                 Arguments::Built(args) => self.with_args(args, |args| {

@@ -96,6 +96,8 @@ impl<T> Slab<T> {
             None => {
                 let place = u32::try_from(self.entries.len()).ok().filter(|place| *place < 1 << PLACE_BITS)?;
                 self.entries.push(Entry { generation: 0, value: None });
+                // Room for all places, so that removing never allocates.
+                self.free.reserve(self.entries.len());
                 place
             }
         };

@@ -174,6 +174,8 @@ pub(super) struct Stream {
     pub(super) capture: Option<(Key, u32)>,
     pub(super) grouping: Grouping,
     pub(super) polls: u32,
+    /// For the seeded executor: the highest of those that can run goes first.
+    pub(super) priority: u64,
     pub(super) worker: Option<Arc<Condvar>>,
     /// The thread that processes its reports, as the system numbers threads.
     pub(super) reports_to: Option<u64>,
@@ -197,6 +199,7 @@ impl Stream {
             capture: None,
             grouping: Grouping::None,
             polls: 0,
+            priority: 0,
             worker: None,
             reports_to: None,
         }
@@ -343,7 +346,11 @@ pub(super) struct State {
     pub(super) devices: Vec<DeviceState>,
     /// Argument blocks to be used again.
     pub(super) spare: Vec<Payload>,
+    /// Argument blocks ever made; there is room for all of them in `spare`.
+    payloads: usize,
     pub(super) rng: Rng,
+    /// For the seeded executor: fewer than so many tasks run at a submission.
+    pub(super) eagerness: usize,
     /// A thread of the program runs a task.
     pub(super) driving: bool,
     /// Tasks that the callback thread is to run.
@@ -364,6 +371,7 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn new(emulator: u32, devices: usize, seed: u64) -> State {
+        let mut rng = Rng::new(seed);
         State {
             contexts: Slab::new(Kind::Context, emulator),
             streams: Slab::new(Kind::Stream, emulator),
@@ -376,7 +384,9 @@ impl State {
             groups: Slab::new(Kind::Group, emulator),
             devices: (0..devices).map(|_| DeviceState::default()).collect(),
             spare: Vec::new(),
-            rng: Rng::new(seed),
+            payloads: 0,
+            eagerness: [1, 2, 3, 9][rng.below(4)],
+            rng,
             driving: false,
             handed: VecDeque::new(),
             reports: VecDeque::new(),
@@ -388,6 +398,15 @@ impl State {
             pool_events: 0,
             unseen: Vec::new(),
         }
+    }
+
+    /// An argument block to fill. Whoever gives it back later need not allocate.
+    pub(super) fn payload(&mut self) -> Payload {
+        self.spare.pop().unwrap_or_else(|| {
+            self.payloads += 1;
+            self.spare.reserve(self.payloads);
+            Payload::default()
+        })
     }
 
     /// Gives up one reference to a mark.

@@ -33,7 +33,7 @@ impl Machine {
         self.take_stream(&mut s, device, ACL_ERROR_RT_NO_STREAM_RESOURCE)?;
         let id = s.next_stream_id;
         s.next_stream_id = id.wrapping_add(1);
-        let stream = Stream::new(context, device, id, false);
+        let stream = Stream { priority: s.rng.next(), ..Stream::new(context, device, id, false) };
         s.streams.insert(stream).ok_or_else(|| Fail::new(ACL_ERROR_RT_NO_STREAM_RESOURCE, "no stream handle is left"))
     }
 
