@@ -233,9 +233,7 @@ impl ArgsBuilder {
         payload.block.extend_from_slice(&self.block);
         // SAFETY: the buffer has `MAX_BYTES` initialised bytes and `side_len` stays below; no caller writes to it while a
         // call of the same thread runs.
-        payload.side.extend_from_slice(unsafe {
-            core::slice::from_raw_parts(self.side.start.as_ptr(), self.side_len)
-        });
+        payload.side.extend_from_slice(unsafe { core::slice::from_raw_parts(self.side.start.as_ptr(), self.side_len) });
         for given in &self.given {
             if let What::Holder(Some((offset, _))) = given.what {
                 let address = side_address + offset as u64;
@@ -376,7 +374,7 @@ mod tests {
     fn raw_blocks_are_checked_too() {
         let mut payload = Payload::default();
         let bytes = [5u8; 40];
-        let at = |addrOffset, dataOffset| aclrtPlaceHolderInfo { addrOffset, dataOffset };
+        let at = |address, data| aclrtPlaceHolderInfo { addrOffset: address, dataOffset: data };
         copy_raw(&layout(), &bytes, &[at(16, 24)], 0x100, &mut payload).expect("fits");
         assert_eq!((payload.block.len(), payload.side.len()), (24, 16));
         assert_eq!(payload.block[16..], 0x100u64.to_le_bytes());

@@ -11,9 +11,9 @@ use std::ffi::CString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::Host;
-use super::machine::{Machine, usage};
 use super::devices::VERSION;
 use super::fail::{Answer, Fail};
+use super::machine::{Machine, usage};
 use super::modules::{Arguments, LaunchAttributes};
 use super::slab::Key;
 use super::state::UserCall;
@@ -185,7 +185,9 @@ impl Raw for Host {
     fn has(&self, call: Call) -> bool {
         let never = matches!(
             call,
-            Call::aclrtKernelArgsGetHandleMemSize | Call::aclrtKernelArgsGetMemSize | Call::aclrtKernelArgsInitByUserMem
+            Call::aclrtKernelArgsGetHandleMemSize
+                | Call::aclrtKernelArgsGetMemSize
+                | Call::aclrtKernelArgsInitByUserMem
         );
         !never && !self.machine.config.without.contains(&call)
     }
@@ -250,7 +252,11 @@ impl Raw for Host {
         })
     }
 
-    unsafe fn aclsysGetCANNVersion(&self, _package: aclCANNPackageName, version: *mut aclCANNPackageVersion) -> aclError {
+    unsafe fn aclsysGetCANNVersion(
+        &self,
+        _package: aclCANNPackageName,
+        version: *mut aclCANNPackageVersion,
+    ) -> aclError {
         self.call(Call::aclsysGetCANNVersion, |_| {
             fn field<const N: usize>(text: &str) -> [c_char; N] {
                 let mut field = [0; N];
@@ -396,7 +402,9 @@ impl Raw for Host {
     }
 
     unsafe fn aclrtStreamWaitEventWithTimeout(&self, stream: aclrtStream, event: aclrtEvent, timeout: i32) -> aclError {
-        self.submission(Call::aclrtStreamWaitEventWithTimeout, stream, |machine| machine.wait_event(stream, event, timeout))
+        self.submission(Call::aclrtStreamWaitEventWithTimeout, stream, |machine| {
+            machine.wait_event(stream, event, timeout)
+        })
     }
 
     unsafe fn aclrtSetStreamFailureMode(&self, stream: aclrtStream, mode: u64) -> aclError {
@@ -525,7 +533,11 @@ impl Raw for Host {
         self.call(Call::aclrtHostUnregister, |machine| machine.unregister_host(pointer.cast()))
     }
 
-    unsafe fn aclrtPointerGetAttributes(&self, pointer: *const c_void, attributes: *mut aclrtPtrAttributes) -> aclError {
+    unsafe fn aclrtPointerGetAttributes(
+        &self,
+        pointer: *const c_void,
+        attributes: *mut aclrtPtrAttributes,
+    ) -> aclError {
         self.call(Call::aclrtPointerGetAttributes, |machine| {
             // SAFETY: by the contract of the call.
             unsafe { give(attributes, || machine.pointer_attributes(pointer.cast())) }
@@ -706,7 +718,11 @@ impl Raw for Host {
         })
     }
 
-    unsafe fn aclrtKernelArgsAppendPlaceHolder(&self, args: aclrtArgsHandle, handle: *mut aclrtParamHandle) -> aclError {
+    unsafe fn aclrtKernelArgsAppendPlaceHolder(
+        &self,
+        args: aclrtArgsHandle,
+        handle: *mut aclrtParamHandle,
+    ) -> aclError {
         self.call(Call::aclrtKernelArgsAppendPlaceHolder, |machine| {
             // SAFETY: by the contract of the call.
             unsafe { give(handle, || machine.args_holder(args).map(Key::pointer)) }

@@ -5,9 +5,9 @@
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use super::machine::{Machine, usage};
 use super::exec::Need;
 use super::fail::{Answer, Fail};
+use super::machine::{Machine, usage};
 use super::slab::Key;
 use super::state::{Context, State, Stream};
 use super::sync::lock;
@@ -85,7 +85,10 @@ impl Machine {
         let mut s = self.state();
         let counted = &mut s.devices[device as usize];
         let Some(context) = counted.primary else {
-            return Err(Fail::new(ACL_ERROR_RT_CONTEXT_NULL, format!("device {device} was not set, or was reset before")));
+            return Err(Fail::new(
+                ACL_ERROR_RT_CONTEXT_NULL,
+                format!("device {device} was not set, or was reset before"),
+            ));
         };
         counted.primary_count = if force { 0 } else { counted.primary_count - 1 };
         if counted.primary_count > 0 {
@@ -173,7 +176,9 @@ impl Machine {
         let limit = Self::limit(timeout)?;
         let s = self.state();
         let context = self.current(&s)?;
-        if let Some((_, stream)) = s.streams.iter().find(|(_, stream)| stream.context == context && stream.capture.is_some()) {
+        if let Some((_, stream)) =
+            s.streams.iter().find(|(_, stream)| stream.context == context && stream.capture.is_some())
+        {
             return Err(Fail::new(
                 ACL_ERROR_RT_STREAM_CAPTURED,
                 format!("stream {} of the context is captured: the device cannot be waited for now", stream.id),
@@ -205,7 +210,13 @@ impl Machine {
     }
 
     /// Moves the host's time to the end of what it waited for, or refuses because the limit comes before.
-    pub(super) fn pass_time(&self, end: u64, limit: Option<core::time::Duration>, done: bool, code: aclError) -> Answer {
+    pub(super) fn pass_time(
+        &self,
+        end: u64,
+        limit: Option<core::time::Duration>,
+        done: bool,
+        code: aclError,
+    ) -> Answer {
         let Some(limit) = limit else {
             self.at_least(end);
             return Ok(());
@@ -269,7 +280,9 @@ impl Machine {
         let mut s = self.state();
         let device = self.current_device(&s)?;
         if flags != 0 || peer == device {
-            return usage(format!("peer {peer} of device {device} with flags {flags}: expected another device and flags 0"));
+            return usage(format!(
+                "peer {peer} of device {device} with flags {flags}: expected another device and flags 0"
+            ));
         }
         let peers = &mut s.devices[device as usize].peers;
         if !peers.contains(&peer) {
@@ -305,7 +318,8 @@ impl Machine {
         let mut unseen = s.unseen.clone();
         unseen.extend(lock(&self.damage).iter().cloned());
         unseen.extend(damage);
-        unseen.extend(s.streams.iter().filter_map(|(_, stream)| stream.error.as_ref()).map(|fail| fail.text.to_string()));
+        unseen
+            .extend(s.streams.iter().filter_map(|(_, stream)| stream.error.as_ref()).map(|fail| fail.text.to_string()));
         let pinned = lock(&self.pinned);
         super::report::HostReport {
             device_memory,

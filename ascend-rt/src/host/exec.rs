@@ -16,8 +16,8 @@ use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::config::{Executor, FullQueue};
-use super::machine::Machine;
 use super::fail::{Answer, Fail};
+use super::machine::Machine;
 use super::run::{Ran, Site};
 use super::slab::Key;
 use super::state::{Graph, GraphState, Grouping, Op, Report, State, Stream, Task};
@@ -57,15 +57,14 @@ impl Machine {
     }
 
     fn met(&self, s: &State, need: Need) -> bool {
-        let idle = |select: &dyn Fn(&Stream) -> bool| s.streams.iter().all(|(_, stream)| !select(stream) || stream.is_idle());
+        let idle =
+            |select: &dyn Fn(&Stream) -> bool| s.streams.iter().all(|(_, stream)| !select(stream) || stream.is_idle());
         match need {
             Need::Stream(key, upto) => s.streams.get(key).is_none_or(|stream| stream.completed >= upto),
             Need::Mark(key) => s.marks.get(key).is_none_or(|mark| mark.done),
             Need::Context(context) => idle(&|stream| stream.context == context),
             Need::Device(device) => idle(&|stream| stream.device == device),
-            Need::Room(key) => {
-                s.streams.get(key).is_none_or(|stream| stream.queue.len() < self.config.queue_limit)
-            }
+            Need::Room(key) => s.streams.get(key).is_none_or(|stream| stream.queue.len() < self.config.queue_limit),
             Need::Graph(key) => graph(s, key).is_none_or(|graph| graph.pending.load(Ordering::Acquire) == 0),
         }
     }
@@ -254,7 +253,13 @@ impl Machine {
     }
 
     /// Runs a task that was taken out, and writes down what came of it.
-    fn execute<'a>(&'a self, mut s: MutexGuard<'a, State>, key: Key, mut task: Task, begin: u64) -> MutexGuard<'a, State> {
+    fn execute<'a>(
+        &'a self,
+        mut s: MutexGuard<'a, State>,
+        key: Key,
+        mut task: Task,
+        begin: u64,
+    ) -> MutexGuard<'a, State> {
         let site = self.site(&mut s, key, begin);
         if self.faults.device_lost(site.device) {
             s.devices[site.device as usize].lost = true;
@@ -511,7 +516,10 @@ impl Machine {
             (s, done) = self.wait(s, Need::Room(key), None);
             if !done || !s.streams.contains(key) {
                 self.recycle(&mut s, op);
-                return Err(Fail::new(ACL_ERROR_RT_INVALID_HANDLE, "the stream was destroyed while a task was submitted"));
+                return Err(Fail::new(
+                    ACL_ERROR_RT_INVALID_HANDLE,
+                    "the stream was destroyed while a task was submitted",
+                ));
             }
         }
         let submitted = self.now();

@@ -28,9 +28,9 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::machine::{Machine, usage};
 use super::exec::piece;
 use super::fail::{Answer, Fail};
+use super::machine::{Machine, usage};
 use super::run::{Ran, Site};
 use super::slab::Key;
 use super::state::{Capture, Graph, GraphSlot, GraphState, Grouping, Lane, Launch, Node, Op, Rng, State, Stream};
@@ -137,8 +137,9 @@ impl Machine {
             }
         }
         // A graph without work fails all the same when it is planned to.
-        let failure = planned
-            .map(|code| Fail::new(ACL_ERROR_RT_MODEL_EXECUTE, format!("the graph failed with {code}: planned to fail")));
+        let failure = planned.map(|code| {
+            Fail::new(ACL_ERROR_RT_MODEL_EXECUTE, format!("the graph failed with {code}: planned to fail"))
+        });
         Ran { cost, bytes, failure }
     }
 
@@ -228,7 +229,15 @@ impl Machine {
     }
 
     /// Adds a task to a capture.
-    pub(super) fn add_node(&self, s: &mut State, capture: Key, lane: u32, op: Option<Op>, waits_for: Option<u32>, is_record: bool) -> Answer<u32> {
+    pub(super) fn add_node(
+        &self,
+        s: &mut State,
+        capture: Key,
+        lane: u32,
+        op: Option<Op>,
+        waits_for: Option<u32>,
+        is_record: bool,
+    ) -> Answer<u32> {
         let limit = self.config.graph_lane_tasks;
         let Some(found) = s.captures.get(capture) else {
             return Err(Fail::new(ACL_ERROR_RT_STREAM_NOT_CAPTURED, "the capture has ended"));
@@ -554,7 +563,10 @@ impl Machine {
             };
             let after: Vec<_> = node.before.into_iter().chain(node.waits_for).collect();
             let comma = if at == 0 { "" } else { "," };
-            out.push_str(&format!("{comma}\n{{\"id\":{at},\"stream\":{},\"after\":{after:?},\"kind\":{what}}}", node.lane));
+            out.push_str(&format!(
+                "{comma}\n{{\"id\":{at},\"stream\":{},\"after\":{after:?},\"kind\":{what}}}",
+                node.lane
+            ));
         }
         out.push_str("\n]}\n");
         Ok(out)

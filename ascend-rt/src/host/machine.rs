@@ -4,17 +4,16 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
-use std::collections::HashMap;
 use std::ffi::CString;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
+use std::sync::{Condvar, Mutex, MutexGuard, RwLock};
 use std::thread::JoinHandle;
 
 use super::chip::Chip;
 use super::config::{Executor, HostConfig, nanoseconds};
 use super::fail::{Answer, Fail};
 use super::faults::Faults;
-use super::kernel::HostKernel;
 use super::memory::{Arena, Pinned, Token};
+use super::modules::Kernels;
 use super::prof::Profiler;
 use super::slab::Key;
 use super::state::State;
@@ -48,7 +47,7 @@ pub(super) struct Machine {
     /// The callback thread.
     pub(super) callback_cv: Condvar,
     pub(super) workers: Mutex<Vec<JoinHandle<()>>>,
-    pub(super) kernels: RwLock<HashMap<(Arc<str>, Arc<str>), HostKernel>>,
+    pub(super) kernels: RwLock<Kernels>,
     pub(super) faults: Faults,
     pub(super) trace: Trace,
     pub(super) profiler: Mutex<Profiler>,
@@ -140,9 +139,10 @@ impl Machine {
                 }
                 Ok(context)
             }
-            None if context.is_null() => {
-                Err(Fail::new(ACL_ERROR_RT_CONTEXT_NULL, "the thread has no current context: set a device or a context"))
-            }
+            None if context.is_null() => Err(Fail::new(
+                ACL_ERROR_RT_CONTEXT_NULL,
+                "the thread has no current context: set a device or a context",
+            )),
             None => Err(Fail::new(ACL_ERROR_RT_CONTEXT_NULL, "the current context of the thread was destroyed")),
         }
     }
@@ -172,7 +172,10 @@ impl Machine {
             return Ok(s.contexts.get(current).map_or(Key::NULL, |context| context.default_stream));
         }
         let Some(found) = s.streams.get(key) else {
-            return Err(Fail::new(ACL_ERROR_RT_INVALID_HANDLE, format!("{stream:?} is no live stream of this machine")));
+            return Err(Fail::new(
+                ACL_ERROR_RT_INVALID_HANDLE,
+                format!("{stream:?} is no live stream of this machine"),
+            ));
         };
         if found.context != current {
             return Err(Fail::new(
@@ -210,7 +213,10 @@ impl Machine {
         let limit = self.devices[device as usize].chip.streams;
         let used = &mut s.devices[device as usize].streams;
         if *used >= limit {
-            return Err(Fail::new(code, format!("all {limit} streams of device {device} are in use, those of graphs included")));
+            return Err(Fail::new(
+                code,
+                format!("all {limit} streams of device {device} are in use, those of graphs included"),
+            ));
         }
         *used += 1;
         Ok(())

@@ -88,8 +88,8 @@ impl Storage {
     fn new(len: usize, fill: Fill) -> Option<Storage> {
         let total = len.checked_add(2 * GUARD)?;
         let layout = Layout::from_size_align(total, ALIGN as usize).ok()?;
-        // SAFETY: the layout has a size of at least two guards.
         let base = match fill {
+            // SAFETY: the layout has a size of at least two guards.
             Fill::Pattern => unsafe { alloc(layout) },
             // SAFETY: as above.
             Fill::Zero => unsafe { alloc_zeroed(layout) },
@@ -679,8 +679,7 @@ mod tests {
     #[test]
     fn a_freed_block_is_named_and_cannot_be_freed_again() {
         let mut arena = arena(1 << 20);
-        let address =
-            arena.allocate(64, Origin { tag: Some("weights".into()), context: 0 }).expect("fits");
+        let address = arena.allocate(64, Origin { tag: Some("weights".into()), context: 0 }).expect("fits");
         assert!(arena.free(address + 32).err().expect("not the start").0.contains("inside"));
         arena.free(address).expect("live");
         assert!(arena.free(address).err().expect("twice").0.contains("freed before"));

@@ -7,15 +7,16 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use super::args::{ArgsBuilder, copy_raw};
-use super::machine::{Machine, usage};
 use super::fail::{Answer, Fail};
 use super::kernel::{CoreKind, HostKernel, IMAGE_MAGIC};
+use super::machine::{Machine, usage};
 use super::slab::{Key, Kind};
 use super::state::{Function, Launch, Module, Op, State};
 use super::thread;
 use crate::sys::*;
 
-type Kernels = HashMap<(Arc<str>, Arc<str>), HostKernel>;
+/// Kernels by the names of module and kernel.
+pub(super) type Kernels = HashMap<(Arc<str>, Arc<str>), HostKernel>;
 
 /// The kernels of the process.
 static PROCESS: LazyLock<RwLock<Kernels>> = LazyLock::new(RwLock::default);
@@ -124,7 +125,9 @@ impl Machine {
         match s.modules.get(key) {
             Some(found) if found.context == current => Ok(key),
             Some(_) => Err(Fail::new(ACL_ERROR_RT_INVALID_HANDLE, "the module was loaded in another context")),
-            None => Err(Fail::new(ACL_ERROR_RT_INVALID_HANDLE, format!("{module:?} is no live module of this machine"))),
+            None => {
+                Err(Fail::new(ACL_ERROR_RT_INVALID_HANDLE, format!("{module:?} is no live module of this machine")))
+            }
         }
     }
 
@@ -160,13 +163,8 @@ impl Machine {
                 format!("module {module_name} has no kernel {name}: none is registered with the emulator"),
             )
         })?;
-        let function = Function {
-            context: found.context,
-            module_name,
-            name: names.1,
-            kernel,
-            unloaded: AtomicBool::new(false),
-        };
+        let function =
+            Function { context: found.context, module_name, name: names.1, kernel, unloaded: AtomicBool::new(false) };
         let none_left = || Fail::new(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "no kernel handle is left");
         let function = s.functions.insert(Arc::new(function)).ok_or_else(none_left)?;
         if let Some(module) = s.modules.get_mut(key) {
@@ -181,7 +179,9 @@ impl Machine {
         match s.functions.get(Key::of(function)) {
             Some(found) if found.context == current => Ok(found.clone()),
             Some(_) => Err(Fail::new(ACL_ERROR_RT_INVALID_HANDLE, "the kernel was loaded in another context")),
-            None => Err(Fail::new(ACL_ERROR_RT_INVALID_HANDLE, format!("{function:?} is no live kernel of this machine"))),
+            None => {
+                Err(Fail::new(ACL_ERROR_RT_INVALID_HANDLE, format!("{function:?} is no live kernel of this machine")))
+            }
         }
     }
 

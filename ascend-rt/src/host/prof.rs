@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::machine::Machine;
 use super::fail::{Answer, Fail};
+use super::machine::Machine;
 use super::slab::{Key, Kind};
 use super::state::Op;
 use super::sync::lock;
@@ -109,9 +109,10 @@ impl Machine {
         }
         let key = Key::of(config).0;
         let Some(session) = profiler.configs.get(&key) else { return wrong(format!("{config:?} is no configuration")) };
-        let taken = profiler.configs.values().any(|other| {
-            other.running && other.devices.iter().any(|device| session.devices.contains(device))
-        });
+        let taken = profiler
+            .configs
+            .values()
+            .any(|other| other.running && other.devices.iter().any(|device| session.devices.contains(device)));
         if taken {
             return Err(Fail::new(ACL_ERROR_PROF_ALREADY_RUN, "a session for one of the devices runs already"));
         }

@@ -8,9 +8,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::config::nanoseconds;
-use super::machine::{Machine, Device};
 use super::fail::{Answer, Fail};
 use super::kernel::{BlockCtx, CoreKind, DeviceSpace, HostRun, KernelFault, LaunchCtx};
+use super::machine::{Device, Machine};
 use super::memory::{Block, Token};
 use super::state::{Copy2d, Launch, Op, Place, Rng};
 use super::sync::lock;
@@ -114,7 +114,8 @@ impl Machine {
     /// The bytes of a device range, kept in place by the block. The caller has the token of the device.
     pub(super) fn device_bytes(&self, address: u64, len: u64) -> Answer<(Arc<Block>, *mut u8)> {
         let device = self.owner(address).ok_or_else(|| exception(format!("address {address:#x} is of no device")))?;
-        let block = lock(&self.devices[device as usize].arena).range(address, len).map_err(|fault| exception(fault.0))?;
+        let block =
+            lock(&self.devices[device as usize].arena).range(address, len).map_err(|fault| exception(fault.0))?;
         let offset = (address - block.address) as usize;
         // SAFETY: the arena has checked that the range lies in the block.
         let start = unsafe { block.start().add(offset) };
@@ -134,7 +135,8 @@ impl Machine {
         let _first = first.map(|device| self.token(device));
         let _second = second.map(|device| self.token(device));
         let side = |place: Place, pitch: u64| -> Answer<(Option<Arc<Block>>, *mut u8)> {
-            let span = copy.span(pitch).ok_or_else(|| exception("the copy has more bytes than can be counted".to_owned()))?;
+            let span =
+                copy.span(pitch).ok_or_else(|| exception("the copy has more bytes than can be counted".to_owned()))?;
             match place {
                 Place::Device(address) => self.device_bytes(address, span).map(|(block, start)| (Some(block), start)),
                 Place::Host(pointer) => {
@@ -211,7 +213,9 @@ impl Machine {
             }
             (Err(fault), _) => (0, Err(fault)),
             (Ok(cost), Some(code)) => (cost, Err(KernelFault { code, message: "planned to fail".to_owned() })),
-            (Ok(cost), None) => (cost, run_blocks(&context, &function.kernel.run, function.kernel.barrier, device, site)),
+            (Ok(cost), None) => {
+                (cost, run_blocks(&context, &function.kernel.run, function.kernel.barrier, device, site))
+            }
         };
         let stuck = matches!(&done, Err(fault) if fault.code == ACL_ERROR_RT_AICORE_TIMEOUT);
         if cost > limit && done.is_ok() {
@@ -387,7 +391,10 @@ impl DeviceSpace for Space<'_> {
         let mut inner = lock(&self.inner);
         if let Some(offset) = self.side_offset(address) {
             if out.len() > self.side_len - offset {
-                return Err(KernelFault::exception(format!("{} bytes at {address:#x} reach beyond a tiling struct", out.len())));
+                return Err(KernelFault::exception(format!(
+                    "{} bytes at {address:#x} reach beyond a tiling struct",
+                    out.len()
+                )));
             }
             // SAFETY: the range was checked; the bytes live as long as the launch.
             unsafe { core::ptr::copy_nonoverlapping(self.side.0.add(offset), out.as_mut_ptr(), out.len()) };
@@ -404,7 +411,9 @@ impl DeviceSpace for Space<'_> {
     fn write(&self, address: u64, bytes: &[u8]) -> Result<(), KernelFault> {
         let mut inner = lock(&self.inner);
         if self.side_offset(address).is_some() {
-            return Err(KernelFault::exception(format!("address {address:#x} is that of a tiling struct, which is read-only")));
+            return Err(KernelFault::exception(format!(
+                "address {address:#x} is that of a tiling struct, which is read-only"
+            )));
         }
         let block = self.block(&mut inner, address, bytes.len() as u64)?;
         let offset = (address - block.address) as usize;
@@ -425,6 +434,7 @@ impl DeviceSpace for Space<'_> {
         }
         let offset = address - block.address;
         // SAFETY: the offset is inside the block.
-        NonNull::new(unsafe { block.start().add(offset as usize) }).map(|start| (start, (block.usable() - offset) as usize))
+        NonNull::new(unsafe { block.start().add(offset as usize) })
+            .map(|start| (start, (block.usable() - offset) as usize))
     }
 }

@@ -97,14 +97,29 @@ impl UserCall {
 pub(super) enum Op {
     Kernel(Launch),
     Copy(Copy2d),
-    Fill { address: u64, value: u8, bytes: u64 },
-    Record { mark: Key },
-    Wait { mark: Key, limit: Option<u64> },
+    Fill {
+        address: u64,
+        value: u8,
+        bytes: u64,
+    },
+    Record {
+        mark: Key,
+    },
+    Wait {
+        mark: Key,
+        limit: Option<u64>,
+    },
     Host(UserCall),
     /// The older callback: delivered to the thread that processes the stream's reports.
-    Report { call: UserCall, block: bool },
+    Report {
+        call: UserCall,
+        block: bool,
+    },
     Replay(Arc<Graph>),
-    Update { graph: Arc<Graph>, launches: Vec<(u32, Launch)> },
+    Update {
+        graph: Arc<Graph>,
+        launches: Vec<(u32, Launch)>,
+    },
     Note(Arc<str>),
 }
 

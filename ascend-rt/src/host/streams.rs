@@ -6,9 +6,9 @@ use core::time::Duration;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-use super::machine::{Machine, usage};
 use super::exec::Need;
 use super::fail::{Answer, Fail};
+use super::machine::{Machine, usage};
 use super::slab::Key;
 use super::state::{Event, Mark, Op, State, Stream, UserCall};
 use crate::sys::*;
@@ -209,7 +209,10 @@ impl Machine {
         let context = self.current(&s)?;
         if !ex {
             if s.pool_events >= POOL_EVENTS {
-                return Err(Fail::new(ACL_ERROR_RT_NO_EVENT_RESOURCE, format!("all {POOL_EVENTS} event numbers are in use")));
+                return Err(Fail::new(
+                    ACL_ERROR_RT_NO_EVENT_RESOURCE,
+                    format!("all {POOL_EVENTS} event numbers are in use"),
+                ));
             }
             s.pool_events += 1;
         }
@@ -335,11 +338,16 @@ impl Machine {
             Self::event_not_captured(&s, key, "timed")?;
             let Some(found) = s.events.get(key) else { return Ok(0) };
             if found.flags & ACL_EVENT_TIME_LINE == 0 {
-                return Err(Fail::new(ACL_ERROR_RT_EVENT_TIMESTAMP_INVALID, "the event was made without ACL_EVENT_TIME_LINE"));
+                return Err(Fail::new(
+                    ACL_ERROR_RT_EVENT_TIMESTAMP_INVALID,
+                    "the event was made without ACL_EVENT_TIME_LINE",
+                ));
             }
             match found.mark.and_then(|mark| s.marks.get(mark)) {
                 None => Err(Fail::new(ACL_ERROR_RT_EVENT_TIMESTAMP_INVALID, "the event was not recorded")),
-                Some(mark) if !mark.done => Err(Fail::new(ACL_ERROR_RT_EVENT_NOT_COMPLETE, "the event is not complete")),
+                Some(mark) if !mark.done => {
+                    Err(Fail::new(ACL_ERROR_RT_EVENT_NOT_COMPLETE, "the event is not complete"))
+                }
                 Some(mark) => Ok(mark.time),
             }
         };
@@ -370,7 +378,10 @@ impl Machine {
             let s = self.state();
             let key = self.stream(&s, stream)?;
             if s.streams.get(key).is_some_and(|stream| stream.reports_to.is_none()) {
-                return Err(Fail::new(ACL_ERROR_RT_STREAM_NO_CB_REG, "no thread is subscribed to the stream's reports"));
+                return Err(Fail::new(
+                    ACL_ERROR_RT_STREAM_NO_CB_REG,
+                    "no thread is subscribed to the stream's reports",
+                ));
             }
             if s.streams.get(key).is_some_and(|stream| stream.capture.is_some()) {
                 return Err(Fail::new(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "the older callbacks cannot be captured"));
@@ -449,8 +460,9 @@ impl Machine {
 /// This thread as the system numbers it.
 fn this_thread() -> u64 {
     unsafe extern "C" {
-        fn pthread_self() -> core::ffi::c_ulong;
+        // An integer or a pointer; of this size either way.
+        fn pthread_self() -> usize;
     }
     // SAFETY: the function has no precondition.
-    unsafe { pthread_self() }.into()
+    unsafe { pthread_self() as u64 }
 }

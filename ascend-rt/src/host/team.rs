@@ -100,7 +100,8 @@ impl Inner {
             }
             self.members.fill(Member::Ready);
         }
-        let mut candidates = (1..=count).map(|step| (from + step) % count).filter(|at| self.members[*at] == Member::Ready);
+        let mut candidates =
+            (1..=count).map(|step| (from + step) % count).filter(|at| self.members[*at] == Member::Ready);
         self.turn = match &mut self.rng {
             None => candidates.next(),
             Some(rng) => {
@@ -130,7 +131,9 @@ impl Seat<'_> {
         match self.team {
             Some((team, seat)) => team.arrive(seat),
             None if self.count <= 1 => Ok(()),
-            None => Err(KernelFault::exception("its cores wait for each other, but it was registered without a barrier")),
+            None => {
+                Err(KernelFault::exception("its cores wait for each other, but it was registered without a barrier"))
+            }
         }
     }
 }

@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use super::machine::{Machine, usage};
 use super::exec::Need;
 use super::fail::{Answer, Fail};
+use super::machine::{Machine, usage};
 use super::memory::{HostMemory, Origin, is_device_like};
 use super::slab::Key;
 use super::state::{Copy2d, HostPointer, Op, Place, State};
@@ -68,7 +68,10 @@ impl Machine {
             return usage("a null pointer");
         }
         let Some(device) = self.owner(address) else {
-            return Err(Fail::new(ACL_ERROR_RT_MEMORY_FREE, format!("{pointer:?} is no device memory of this machine")));
+            return Err(Fail::new(
+                ACL_ERROR_RT_MEMORY_FREE,
+                format!("{pointer:?} is no device memory of this machine"),
+            ));
         };
         if sync {
             if s.streams.iter().any(|(_, stream)| stream.device == device && stream.capture.is_some()) {
@@ -93,9 +96,9 @@ impl Machine {
         }
         let context = self.current(&self.state())?;
         let origin = self.origin(context);
-        lock(&self.pinned).allocate(size as u64, origin).map_err(|error| {
-            Fail::new(ACL_ERROR_RT_MEMORY_ALLOCATION, format!("no pinned memory: {error}"))
-        })
+        lock(&self.pinned)
+            .allocate(size as u64, origin)
+            .map_err(|error| Fail::new(ACL_ERROR_RT_MEMORY_ALLOCATION, format!("no pinned memory: {error}")))
     }
 
     pub(super) fn free_host(&self, pointer: *mut u8) -> Answer {
@@ -116,7 +119,9 @@ impl Machine {
         let known = [ACL_HOST_REGISTER_MAPPED, ACL_HOST_REGISTER_IOMEMORY, ACL_HOST_REGISTER_READONLY].contains(&kind);
         let end = address.checked_add(size).filter(|_| !is_device_like(address));
         if address == 0 || size == 0 || !address.is_multiple_of(4096) || end.is_none() || !known {
-            return usage(format!("{size} bytes at {pointer:?} as {kind:?}: expected host memory that begins at a multiple of 4096"));
+            return usage(format!(
+                "{size} bytes at {pointer:?} as {kind:?}: expected host memory that begins at a multiple of 4096"
+            ));
         }
         if !lock(&self.pinned).register(address, size) {
             return Err(Fail::new(ACL_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "the range overlaps a registered one"));
@@ -127,7 +132,10 @@ impl Machine {
     pub(super) fn unregister_host(&self, pointer: *mut u8) -> Answer {
         self.current(&self.state())?;
         if !lock(&self.pinned).unregister(pointer.addr() as u64) {
-            return Err(Fail::new(ACL_ERROR_HOST_MEMORY_NOT_REGISTERED, format!("no registered range begins at {pointer:?}")));
+            return Err(Fail::new(
+                ACL_ERROR_HOST_MEMORY_NOT_REGISTERED,
+                format!("no registered range begins at {pointer:?}"),
+            ));
         }
         Ok(())
     }
@@ -135,7 +143,8 @@ impl Machine {
     pub(super) fn pointer_attributes(&self, pointer: *const u8) -> Answer<aclrtPtrAttributes> {
         self.current(&self.state())?;
         let address = pointer.addr() as u64;
-        let device = self.owner(address).filter(|device| lock(&self.devices[*device as usize].arena).range(address, 1).is_ok());
+        let device =
+            self.owner(address).filter(|device| lock(&self.devices[*device as usize].arena).range(address, 1).is_ok());
         let (id, kind, page_size) = match device {
             Some(device) => (device, ACL_MEM_LOCATION_TYPE_DEVICE, 2 << 20),
             None => match lock(&self.pinned).kind(address, 1) {

@@ -2,8 +2,7 @@
 
 //! The list of calls: what is there, what answers to nonsense, what can be taken away.
 
-use crate::acl;
-use crate::support::{Rig, has};
+use crate::support::{Rig, acl, has};
 use ascend_rt::host::{Executor, HostConfig};
 use ascend_rt::raw::{Call, NOT_AVAILABLE, Need};
 use ascend_rt::sys::*;
@@ -34,12 +33,8 @@ fn a_call_can_be_taken_away_as_an_older_version_lacks_it() {
 #[test]
 fn null_and_stale_handles_are_refused_everywhere_and_nothing_panics() {
     let rig = Rig::lazy();
-    let junk: [*mut c_void; 4] = [
-        null_mut(),
-        std::ptr::without_provenance_mut(8),
-        std::ptr::without_provenance_mut(usize::MAX),
-        rig.malloc(64),
-    ];
+    let junk: [*mut c_void; 4] =
+        [null_mut(), std::ptr::without_provenance_mut(8), std::ptr::without_provenance_mut(usize::MAX), rig.malloc(64)];
     let mut place = null_mut();
     let (mut count, mut value, mut flag, mut id, mut ms) = (0u64, 0i64, 0i32, 0i32, 0f32);
     let mut status = ACL_STREAM_STATUS_COMPLETE;

@@ -2,8 +2,7 @@
 
 //! Capture: each row of the table in the documentation of the emulator, with its code, and what becomes of the capture.
 
-use crate::acl;
-use crate::support::{ALL_EXECUTORS, Arg, Handle, Rig};
+use crate::support::{ALL_EXECUTORS, Arg, Handle, Rig, acl};
 use ascend_rt::host::{Chip, Executor, Fault, HostConfig};
 use ascend_rt::raw::Call;
 use ascend_rt::sys::*;
@@ -143,10 +142,7 @@ fn row_events_recorded_in_a_capture() {
 fn blocking(rig: &Rig, a: Handle) -> [aclError; 2] {
     let mut byte = 0u8;
     let to = (&raw mut byte).cast();
-    [
-        acl!(rig, aclrtMemcpy(to, 1, a.0, 1, ACL_MEMCPY_DEVICE_TO_HOST)),
-        acl!(rig, aclrtMemset(a.0, 1, 0, 1)),
-    ]
+    [acl!(rig, aclrtMemcpy(to, 1, a.get(), 1, ACL_MEMCPY_DEVICE_TO_HOST)), acl!(rig, aclrtMemset(a.get(), 1, 0, 1))]
 }
 
 fn exchange(rig: &Rig, mode: aclmdlRICaptureMode) -> aclmdlRICaptureMode {
@@ -271,9 +267,8 @@ fn row_end_without_begin_on_a_joined_stream_and_in_another_thread() {
         let handle = Handle(origin);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let handle = handle;
                 assert_eq!(acl!(rig, aclrtSetDevice(0)), 0);
-                let end = rig.try_end(handle.0);
+                let end = rig.try_end(handle.get());
                 if mode == RELAXED {
                     assert!(end.is_ok(), "relaxed: any thread may end it");
                 } else {
@@ -430,7 +425,8 @@ fn row_destruction_and_replay_of_a_graph_that_is_being_captured() {
 
 #[test]
 fn row_a_submission_that_fails_spoils_the_capture() {
-    let cases: [(&str, fn(&Rig, aclrtStream) -> aclError, aclError); 4] = [
+    type Act = fn(&Rig, aclrtStream) -> aclError;
+    let cases: [(&str, Act, aclError); 4] = [
         ("wrong layout", |rig, stream| rig.try_launch(rig.kernel("noop"), 1, stream, &[Arg::U32(1)]), 107000),
         ("no blocks", |rig, stream| rig.try_launch(rig.kernel("noop"), 0, stream, &[]), 107000),
         ("beyond the memory", |rig, stream| rig.fill_async(rig.malloc(8), 0, 9, stream), 107000),
@@ -447,7 +443,8 @@ fn row_a_submission_that_fails_spoils_the_capture() {
         let rig = Rig::new(HostConfig::new().executor(Executor::Lazy).fault(Fault::call(call, 500_003)));
         let (stream, event, a) = (rig.stream(), rig.event(), rig.malloc(8));
         rig.begin(stream, THREAD_LOCAL);
-        let code = if call == Call::aclrtRecordEvent { rig.record(event, stream) } else { rig.fill_async(a, 0, 8, stream) };
+        let code =
+            if call == Call::aclrtRecordEvent { rig.record(event, stream) } else { rig.fill_async(a, 0, 8, stream) };
         assert_eq!(code, 500_003);
         spoiled(&rig, stream);
     }
@@ -616,7 +613,10 @@ fn task_groups_change_arguments_of_a_graph() {
         let graph = rig.end(stream);
         assert_eq!(end(updates), ACL_ERROR_STREAM_TASK_GROUP_STATUS);
         assert_eq!(begin(updates), 0);
-        assert_eq!((begin(updates), begin(stream)), (ACL_ERROR_STREAM_TASK_GROUP_STATUS, ACL_ERROR_STREAM_TASK_GROUP_STATUS));
+        assert_eq!(
+            (begin(updates), begin(stream)),
+            (ACL_ERROR_STREAM_TASK_GROUP_STATUS, ACL_ERROR_STREAM_TASK_GROUP_STATUS)
+        );
         rig.log(log, 20, updates);
         assert_eq!(rig.try_launch(rig.kernel("noop"), 1, updates, &[]), ACL_ERROR_RT_PARAM_INVALID, "another kernel");
         rig.log(log, 30, updates);

@@ -2,11 +2,8 @@
 
 //! Modules, argument blocks, launches, faults of kernels, barriers.
 
-use crate::acl;
-use crate::support::{ALL_EXECUTORS, Arg, Handle, Rig};
-use ascend_rt::host::{
-    self, Chip, CoreKind, Executor, HostConfig, HostKernel, KernelFault, module_image,
-};
+use crate::support::{ALL_EXECUTORS, Arg, Handle, Rig, acl};
+use ascend_rt::host::{self, Chip, CoreKind, Executor, HostConfig, HostKernel, KernelFault, module_image};
 use ascend_rt::kernel::{ArgKind, ArgLayout};
 use ascend_rt::sys::*;
 use std::ffi::CString;
@@ -66,9 +63,8 @@ fn modules_load_from_files() {
 fn kernels_are_found_by_module_and_name() {
     let rig = Rig::lazy();
     let layout = || ArgLayout::new::<&str>([]).expect("empty");
-    let fails = |text: &'static str| {
-        HostKernel::per_launch(layout(), CoreKind::Cube, move |_| Err(KernelFault::trap(text)))
-    };
+    let fails =
+        |text: &'static str| HostKernel::per_launch(layout(), CoreKind::Cube, move |_| Err(KernelFault::trap(text)));
     host::register("process", "k", fails("of the process"));
     let module = rig.load("process");
     let lookup = |name: &std::ffi::CStr| {
@@ -139,7 +135,10 @@ fn a_raw_block_does_the_same() {
     let kernel = rig.kernel("tiled_scale");
     let mut launch = |bytes: usize, holders: &mut [aclrtPlaceHolderInfo]| {
         let (block, count) = (block.as_mut_ptr().cast(), holders.len());
-        acl!(rig, aclrtLaunchKernelWithHostArgs(kernel, 1, stream, null_mut(), block, bytes, holders.as_mut_ptr(), count))
+        acl!(
+            rig,
+            aclrtLaunchKernelWithHostArgs(kernel, 1, stream, null_mut(), block, bytes, holders.as_mut_ptr(), count)
+        )
     };
     assert_eq!(launch(40, &mut holders), 0);
     assert_eq!(rig.sync(stream), 0);
@@ -205,11 +204,10 @@ fn argument_blocks_have_limits_and_belong_to_their_thread() {
     let (args, kernel) = (Handle(args), Handle(kernel));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let (args, kernel) = (args, kernel);
             assert_eq!(acl!(rig, aclrtSetDevice(0)), 0);
-            let code = acl!(rig, aclrtKernelArgsFinalize(args.0));
+            let code = acl!(rig, aclrtKernelArgsFinalize(args.get()));
             rig.refused(code, ACL_ERROR_RT_INVALID_HANDLE, "of this thread");
-            rig.args(kernel.0, &[]).expect("its own");
+            rig.args(kernel.get(), &[]).expect("its own");
         });
     });
 }
@@ -268,15 +266,21 @@ fn a_tiling_struct_is_read_only_for_the_kernel_and_bounded() {
     let address = |launch: &host::LaunchCtx<'_>| u64::from_le_bytes(launch.block[..8].try_into().expect("8 bytes"));
     let config = HostConfig::new()
         .executor(Executor::Lazy)
-        .kernel("t", "write", HostKernel::per_launch(layout(), CoreKind::Cube, move |launch| {
-            launch.space.write(address(launch), &[0])
-        }))
-        .kernel("t", "read_beyond", HostKernel::per_launch(layout(), CoreKind::Cube, move |launch| {
-            assert_eq!(launch.space.extent(address(launch)), Some(8));
-            assert_eq!(launch.space.translate(address(launch)).map(|(_, bytes)| bytes), Some(8));
-            assert_eq!(launch.args().tiling_bytes(0).as_deref(), Ok(&[7u8; 8][..]));
-            launch.space.read(address(launch), &mut [0; 9])
-        }));
+        .kernel(
+            "t",
+            "write",
+            HostKernel::per_launch(layout(), CoreKind::Cube, move |launch| launch.space.write(address(launch), &[0])),
+        )
+        .kernel(
+            "t",
+            "read_beyond",
+            HostKernel::per_launch(layout(), CoreKind::Cube, move |launch| {
+                assert_eq!(launch.space.extent(address(launch)), Some(8));
+                assert_eq!(launch.space.translate(address(launch)).map(|(_, bytes)| bytes), Some(8));
+                assert_eq!(launch.args().tiling_bytes(0).as_deref(), Ok(&[7u8; 8][..]));
+                launch.space.read(address(launch), &mut [0; 9])
+            }),
+        );
     let rig = Rig::new(config);
     let stream = rig.stream();
     for (name, text) in [("write", "read-only"), ("read_beyond", "beyond a tiling struct")] {

@@ -2,13 +2,12 @@
 
 //! Allocation, accounts, copies, what is found wrong.
 
-use crate::acl;
-use crate::support::{ALL_EXECUTORS, Arg, Rig};
+use crate::support::{ALL_EXECUTORS, Arg, Rig, acl};
 use ascend_rt::host::{Chip, CoreKind, Executor, Fill, Host, HostConfig, HostKernel, MemoryUse, ReportSlot};
 use ascend_rt::kernel::{ArgKind, ArgLayout};
 use ascend_rt::raw::Call;
 use ascend_rt::sys::*;
-use std::ptr::{null, null_mut, without_provenance_mut};
+use std::ptr::{null_mut, without_provenance_mut};
 
 fn usage(used: u64, peak: u64, count: u64, total: u64) -> MemoryUse {
     let mut value = MemoryUse::default();
@@ -36,7 +35,7 @@ fn sizes_are_refused_rounded_limited_and_counted() {
     let a = rig.malloc(1);
     let b = rig.malloc(33);
     assert_eq!(rig.host.memory(0), usage(64 + 96, 160, 2, 2));
-    assert!(a.addr() % 64 == 0 && b.addr() % 64 == 0 && b.addr() > a.addr());
+    assert!(a.addr().is_multiple_of(64) && b.addr().is_multiple_of(64) && b.addr() > a.addr());
     let (mut free, mut total) = (0, 0);
     assert_eq!(acl!(rig, aclrtGetMemInfo(ACL_HBM_MEM, &mut free, &mut total)), 0);
     assert_eq!((free, total), (1024 - 160, 1024));
@@ -150,7 +149,11 @@ fn blocking_copies_go_every_way_and_stay_in_bounds() {
         (b, 16, b.wrapping_byte_add(1 << 30), 16),
         (without_provenance_mut(0xC5 << 48), 16, a, 16),
     ] {
-        assert_eq!(acl!(rig, aclrtMemcpy(to, room, from, count, kind)), ACL_ERROR_RT_PARAM_INVALID, "{to:?} {from:?} {count}");
+        assert_eq!(
+            acl!(rig, aclrtMemcpy(to, room, from, count, kind)),
+            ACL_ERROR_RT_PARAM_INVALID,
+            "{to:?} {from:?} {count}"
+        );
     }
     assert_eq!(acl!(rig, aclrtMemcpy(b, 16, a, 16, aclrtMemcpyKind(8))), ACL_ERROR_RT_PARAM_INVALID);
     assert_eq!(rig.download::<u32>(b, 4), [9, 9, 2, 3], "nothing was written");
@@ -312,7 +315,10 @@ fn leaks_are_reported_with_their_tags_when_the_machine_goes() {
     let rig = Rig::new(HostConfig::new().report_to(&slot));
     let kept = rig.host.tagged("kv cache", || rig.malloc(100));
     let freed = rig.host.tagged("weights", || rig.malloc(8));
-    assert_eq!(rig.host.memory_by_tag(0), [("kv cache".to_owned(), usage(160, 160, 1, 1)), ("weights".to_owned(), usage(64, 64, 1, 1))]);
+    assert_eq!(
+        rig.host.memory_by_tag(0),
+        [("kv cache".to_owned(), usage(160, 160, 1, 1)), ("weights".to_owned(), usage(64, 64, 1, 1))]
+    );
     rig.malloc_host(50);
     rig.stream();
     rig.event();
@@ -378,7 +384,8 @@ fn host_ranges_can_be_registered_and_are_pinned_then() {
     let mut pages = Box::new(Pages([6; 1024]));
     let start: *mut std::ffi::c_void = pages.0.as_mut_ptr().cast();
     let mut there = null_mut();
-    let register = |start: *mut std::ffi::c_void, size, kind, there| acl!(rig, aclrtHostRegister(start, size, kind, there));
+    let register =
+        |start: *mut std::ffi::c_void, size, kind, there| acl!(rig, aclrtHostRegister(start, size, kind, there));
     assert_eq!(register(start, 4096, ACL_HOST_REGISTER_MAPPED, &mut there), 0);
     let mut attributes = aclrtPtrAttributes {
         location: aclrtMemLocation { id: 9, r#type: aclrtMemLocationType(9) },
@@ -423,7 +430,11 @@ fn memory_of_another_device_is_refused_without_peer_access() {
     let b = rig.malloc(16);
     let values = [2u32; 4];
     let kind = ACL_MEMCPY_DEFAULT;
-    rig.refused(acl!(rig, aclrtMemcpy(a, 16, values.as_ptr().cast(), 16, kind)), ACL_ERROR_RT_PARAM_INVALID, "device 0");
+    rig.refused(
+        acl!(rig, aclrtMemcpy(a, 16, values.as_ptr().cast(), 16, kind)),
+        ACL_ERROR_RT_PARAM_INVALID,
+        "device 0",
+    );
     rig.refused(acl!(rig, aclrtMemcpy(b, 16, a, 16, kind)), ACL_ERROR_RT_PARAM_INVALID, "peer access");
     rig.refused(acl!(rig, aclrtMemset(a, 16, 0, 16)), ACL_ERROR_RT_PARAM_INVALID, "the current one is 1");
     let mut can = 0;
@@ -467,6 +478,8 @@ fn machines_do_not_know_each_other() {
     assert_eq!((a.host.memory(0).count, b.host.memory(0).count), (1, 1));
     let bare = Host::new(HostConfig::new());
     drop(bare);
-    assert_eq!(a.message(), format!("EH107017: aclrtSynchronizeStream: {stream_b:?} is no live stream of this machine"));
-    let _ = null::<u8>();
+    assert_eq!(
+        a.message(),
+        format!("EH107017: aclrtSynchronizeStream: {stream_b:?} is no live stream of this machine")
+    );
 }

@@ -3,8 +3,7 @@
 //! Random programs of streams, events, copies, kernels and graphs give what the program says when it is run one step
 //! after the other, whatever the executor: each access to a buffer waits for those that it must come after.
 
-use crate::acl;
-use crate::support::{Arg, Rig, seeds};
+use crate::support::{Arg, Rig, acl, seeds};
 use ascend_rt::host::{Executor, HostConfig};
 use ascend_rt::sys::*;
 use proptest::prelude::*;
@@ -16,15 +15,39 @@ const WORDS: usize = 8;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Fill { stream: usize, buffer: usize, value: u8 },
-    Copy { stream: usize, to: usize, from: usize },
-    Upload { stream: usize, to: usize, slot: usize },
-    Add { stream: usize, buffer: usize, by: u8 },
+    Fill {
+        stream: usize,
+        buffer: usize,
+        value: u8,
+    },
+    Copy {
+        stream: usize,
+        to: usize,
+        from: usize,
+    },
+    Upload {
+        stream: usize,
+        to: usize,
+        slot: usize,
+    },
+    Add {
+        stream: usize,
+        buffer: usize,
+        by: u8,
+    },
     /// A blocking read, after waiting for the buffer.
-    Read { buffer: usize },
-    Sync { stream: usize },
+    Read {
+        buffer: usize,
+    },
+    Sync {
+        stream: usize,
+    },
     /// The next steps up to so many, as far as they can be captured, become a graph that is replayed this often.
-    Graph { stream: usize, steps: usize, times: usize },
+    Graph {
+        stream: usize,
+        steps: usize,
+        times: usize,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -86,7 +109,9 @@ impl Machine {
     fn submit(&self, step: &Step, stream: aclrtStream) {
         let bytes = WORDS * 4;
         let code = match *step {
-            Step::Fill { buffer, value, .. } => self.rig.fill_async(self.buffers[buffer], (value & 0x3F).into(), bytes, stream),
+            Step::Fill { buffer, value, .. } => {
+                self.rig.fill_async(self.buffers[buffer], (value & 0x3F).into(), bytes, stream)
+            }
             Step::Copy { to, from, .. } => self.rig.copy_async(self.buffers[to], self.buffers[from], bytes, stream),
             Step::Upload { to, slot, .. } => self.rig.copy_async(self.buffers[to], self.pinned[slot], bytes, stream),
             Step::Add { buffer, by, .. } => self.rig.try_launch(

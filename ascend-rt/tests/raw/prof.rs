@@ -2,8 +2,7 @@
 
 //! The profiler, ranges and marks, and the timeline that they write.
 
-use crate::acl;
-use crate::support::{ALL_EXECUTORS, Rig};
+use crate::support::{ALL_EXECUTORS, Rig, acl};
 use ascend_rt::host::{Executor, HostConfig};
 use ascend_rt::sys::*;
 use std::path::PathBuf;
@@ -70,7 +69,11 @@ fn the_timeline_is_the_same_with_every_executor() {
     assert_eq!((kernel["dur"].as_f64(), kernel["args"]["blocks"].as_u64()), (Some(100.0), Some(1)));
     assert_eq!(find("t::trap")["args"]["error"], 507_016);
     assert_eq!(find("replay")["dur"].as_f64(), Some(100.0));
-    assert_eq!(all.iter().filter(|piece| piece["name"] == "t::log").count(), 2, "the captured one has a row of its own");
+    assert_eq!(
+        all.iter().filter(|piece| piece["name"] == "t::log").count(),
+        2,
+        "the captured one has a row of its own"
+    );
     assert!(find("blocking copy")["pid"] == 0);
 }
 
@@ -81,7 +84,16 @@ fn a_session_writes_its_timeline_when_it_stops() {
     let rig = Rig::with(Executor::Lazy);
     let mut devices = [0u32];
     let create = |devices: &mut [u32]| {
-        acl!(rig, aclprofCreateConfig(devices.as_mut_ptr(), devices.len() as u32, ACL_AICORE_NONE, null(), ACL_PROF_TASK_TIME))
+        acl!(
+            rig,
+            aclprofCreateConfig(
+                devices.as_mut_ptr(),
+                devices.len() as u32,
+                ACL_AICORE_NONE,
+                null(),
+                ACL_PROF_TASK_TIME
+            )
+        )
     };
     assert!(create(&mut [7]).is_null() && create(&mut []).is_null());
     let config = create(&mut devices);

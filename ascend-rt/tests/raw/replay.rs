@@ -3,12 +3,10 @@
 //! Graphs: what a replay does, what it needs, how it fails.
 
 use super::streams::Gate;
-use crate::acl;
-use crate::support::{ALL_EXECUTORS, Arg, Rig};
+use crate::support::{ALL_EXECUTORS, Arg, Rig, acl};
 use ascend_rt::host::{Executor, HostConfig};
 use ascend_rt::sys::*;
 use std::ffi::c_void;
-use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -297,5 +295,4 @@ fn a_graph_describes_itself() {
     assert_eq!(nodes[2]["kind"], "record");
     let code = acl!(rig, aclmdlRIDebugJsonPrint(graph, c"/nowhere/at/all".as_ptr(), 0));
     rig.refused(code, ACL_ERROR_RT_FILE_WRITE, "/nowhere/at/all");
-    let _: *mut u8 = null_mut();
 }

@@ -2,8 +2,7 @@
 
 //! Streams, events, waiting, callbacks.
 
-use crate::acl;
-use crate::support::{ALL_EXECUTORS, Handle, Rig};
+use crate::support::{ALL_EXECUTORS, Handle, Rig, acl};
 use ascend_rt::host::{Executor, FullQueue, HostConfig};
 use ascend_rt::raw::Call;
 use ascend_rt::sys::*;
@@ -326,7 +325,7 @@ fn a_task_may_not_wait_submit_or_allocate() {
         let rig = &inner.rig;
         let mut codes = inner.codes.lock().expect("no panic");
         let mut pointer = null_mut();
-        let (stream, buffer) = (inner.stream.0, inner.buffer.0);
+        let (stream, buffer) = (inner.stream.get(), inner.buffer.get());
         codes.push((Call::aclrtMalloc, acl!(rig, aclrtMalloc(&mut pointer, 8, ACL_MEM_MALLOC_HUGE_FIRST))));
         codes.push((Call::aclrtSynchronizeStream, rig.sync(stream)));
         codes.push((Call::aclrtMemsetAsync, rig.fill_async(buffer, 0, 8, stream)));
@@ -340,8 +339,8 @@ fn a_task_may_not_wait_submit_or_allocate() {
         let (stream, buffer) = (Handle(rig.stream()), Handle(rig.malloc(8)));
         let inner = Inner { rig, stream, buffer, codes: Mutex::default() };
         let argument = std::ptr::from_ref(&inner).cast_mut().cast();
-        assert_eq!(acl!(inner.rig, aclrtLaunchHostFunc(stream.0, Some(misbehave), argument)), 0);
-        assert_eq!(inner.rig.sync(stream.0), 0);
+        assert_eq!(acl!(inner.rig, aclrtLaunchHostFunc(stream.get(), Some(misbehave), argument)), 0);
+        assert_eq!(inner.rig.sync(stream.get()), 0);
         let codes = inner.codes.lock().expect("no panic").clone();
         let refused = ACL_ERROR_RT_PARAM_INVALID;
         assert_eq!(codes.iter().map(|(_, code)| *code).collect::<Vec<_>>(), [refused, refused, refused, refused, 0, 0]);
@@ -370,19 +369,18 @@ fn older_callbacks_run_on_the_thread_that_processes_reports() {
         std::thread::scope(|scope| {
             let shared = &shared;
             scope.spawn(move || {
-                let handle = handle;
                 assert_eq!(acl!(shared, aclrtSetDevice(0)), 0);
                 // SAFETY: no precondition.
                 let me = unsafe { pthread_self() };
-                assert_eq!(acl!(shared, aclrtSubscribeReport(me, handle.0)), 0);
-                assert_eq!(acl!(shared, aclrtSubscribeReport(me, handle.0)), ACL_ERROR_RT_STREAM_SUBSCRIBE);
+                assert_eq!(acl!(shared, aclrtSubscribeReport(me, handle.get())), 0);
+                assert_eq!(acl!(shared, aclrtSubscribeReport(me, handle.get())), ACL_ERROR_RT_STREAM_SUBSCRIBE);
                 assert_eq!(acl!(shared, aclrtProcessReport(1)), ACL_ERROR_RT_REPORT_TIMEOUT);
                 send.send(()).expect("the test waits");
                 for _ in 0..2 {
                     assert_eq!(acl!(shared, aclrtProcessReport(10_000)), 0);
                 }
-                assert_eq!(acl!(shared, aclrtUnSubscribeReport(me, handle.0)), 0);
-                assert_eq!(acl!(shared, aclrtUnSubscribeReport(me, handle.0)), ACL_ERROR_RT_STREAM_NO_CB_REG);
+                assert_eq!(acl!(shared, aclrtUnSubscribeReport(me, handle.get())), 0);
+                assert_eq!(acl!(shared, aclrtUnSubscribeReport(me, handle.get())), ACL_ERROR_RT_STREAM_NO_CB_REG);
             });
             receive.recv().expect("the thread lives");
             assert_eq!(callback(aclrtCallbackBlockType(2)), ACL_ERROR_RT_PARAM_INVALID);
@@ -455,11 +453,20 @@ fn in_mode_stop_the_first_failure_stops_the_context_and_stays() {
         // Refused, when the failure is already there.
         let recorded = rig.record(event, stream);
         assert!(recorded == 0 || recorded == ACL_ERROR_RT_AICORE_TRAP_EXCEPTION);
-        let _ = rig.try_launch(rig.kernel("log"), 1, stream, &[crate::support::Arg::Pointer(log), crate::support::Arg::U32(1)]);
+        let _ = rig.try_launch(
+            rig.kernel("log"),
+            1,
+            stream,
+            &[crate::support::Arg::Pointer(log), crate::support::Arg::U32(1)],
+        );
         assert_eq!(rig.sync(stream), ACL_ERROR_RT_AICORE_TRAP_EXCEPTION);
         assert_eq!(rig.sync(stream), ACL_ERROR_RT_AICORE_TRAP_EXCEPTION, "it stays");
         assert_eq!(rig.sync(other), ACL_ERROR_RT_AICORE_TRAP_EXCEPTION, "and holds for all streams");
-        rig.refused(rig.fill_async(log, 0, 4, other), ACL_ERROR_RT_AICORE_TRAP_EXCEPTION, "stopped by its first failure");
+        rig.refused(
+            rig.fill_async(log, 0, 4, other),
+            ACL_ERROR_RT_AICORE_TRAP_EXCEPTION,
+            "stopped by its first failure",
+        );
         assert_eq!(acl!(rig, aclrtSynchronizeDevice()), ACL_ERROR_RT_AICORE_TRAP_EXCEPTION);
         let expected = if recorded == 0 { ACL_ERROR_RT_AICORE_TRAP_EXCEPTION } else { 0 };
         assert_eq!(acl!(rig, aclrtSynchronizeEvent(event)), expected, "nobody waits for ever");
@@ -497,9 +504,8 @@ fn an_aborted_stream_drops_its_queue_and_lets_waiters_go() {
         std::thread::scope(|scope| {
             let shared = &rig;
             let waiter = scope.spawn(move || {
-                let handle = handle;
                 assert_eq!(acl!(shared, aclrtSetDevice(0)), 0);
-                acl!(shared, aclrtSynchronizeStream(handle.0))
+                acl!(shared, aclrtSynchronizeStream(handle.get()))
             });
             // Whether the waiter waits already or comes later, it is told.
             assert_eq!(acl!(rig, aclrtStreamAbort(stream)), 0);

@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Makes a call of AscendCL on a machine.
-#[macro_export]
 macro_rules! acl {
     ($rig:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         #[allow(unused_imports, reason = "the macro is used in modules that have it already")]
@@ -23,9 +22,18 @@ macro_rules! acl {
     }};
 }
 
+pub(crate) use acl;
+
 /// A handle that threads of a test pass on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handle(pub(crate) *mut c_void);
+
+impl Handle {
+    /// The handle; as a method, so that closures take the whole struct and not its pointer.
+    pub(crate) fn get(self) -> *mut c_void {
+        self.0
+    }
+}
 
 // SAFETY: handles of the emulator are numbers.
 unsafe impl Send for Handle {}
@@ -46,7 +54,8 @@ pub(crate) struct Rig {
     module: Mutex<Option<Handle>>,
 }
 
-pub(crate) const ALL_EXECUTORS: [Executor; 4] = [Executor::Threads, Executor::Lazy, Executor::Seeded(1), Executor::Seeded(2)];
+pub(crate) const ALL_EXECUTORS: [Executor; 4] =
+    [Executor::Threads, Executor::Lazy, Executor::Seeded(1), Executor::Seeded(2)];
 
 /// Seeds for the tests that need many of them; fewer under valgrind, which is slow.
 pub(crate) fn seeds(count: u64) -> u64 {
@@ -163,7 +172,13 @@ impl Rig {
         values
     }
 
-    pub(crate) fn copy_async(&self, to: *mut c_void, from: *const c_void, bytes: usize, stream: aclrtStream) -> aclError {
+    pub(crate) fn copy_async(
+        &self,
+        to: *mut c_void,
+        from: *const c_void,
+        bytes: usize,
+        stream: aclrtStream,
+    ) -> aclError {
         acl!(self, aclrtMemcpyAsync(to, bytes, from, bytes, ACL_MEMCPY_DEFAULT, stream))
     }
 
@@ -193,7 +208,8 @@ impl Rig {
     pub(crate) fn load(&self, module: &str) -> aclrtBinHandle {
         let image = module_image(module, None);
         let mut handle = null_mut();
-        let code = acl!(self, aclrtBinaryLoadFromData(image.as_ptr().cast(), image.len(), std::ptr::null(), &mut handle));
+        let code =
+            acl!(self, aclrtBinaryLoadFromData(image.as_ptr().cast(), image.len(), std::ptr::null(), &mut handle));
         assert_eq!(code, 0, "{}", self.message());
         handle
     }
@@ -422,7 +438,8 @@ pub(crate) fn kernels(config: HostConfig) -> HostConfig {
                     // Each core writes its number; after the barrier, each sums what all have written.
                     let args = core.args();
                     let (partial, y) = (args.buffer(1)?, args.buffer(2)?);
-                    let seat = core.block * 3 + if core.core == ascend_rt::host::Core::Aic { 0 } else { 1 + core.sub_block };
+                    let seat =
+                        core.block * 3 + if core.core == ascend_rt::host::Core::Aic { 0 } else { 1 + core.sub_block };
                     partial.store(seat as usize, &(seat + 1))?;
                     core.sync_all()?;
                     let sum: u32 = partial.read::<u32>(0, core.blocks() as usize * 3)?.iter().sum();
@@ -440,9 +457,5 @@ pub(crate) fn kernels(config: HostConfig) -> HostConfig {
             })
             .with_barrier(),
         )
-        .kernel(
-            "t",
-            "undeclared_barrier",
-            HostKernel::per_block(layout([]), CoreKind::Cube, |core| core.sync_all()),
-        )
+        .kernel("t", "undeclared_barrier", HostKernel::per_block(layout([]), CoreKind::Cube, |core| core.sync_all()))
 }

@@ -2,8 +2,7 @@
 
 //! Contexts and threads: what is current where, and what that forbids.
 
-use crate::acl;
-use crate::support::{Arg, Handle, Rig};
+use crate::support::{Arg, Handle, Rig, acl};
 use ascend_rt::host::{Chip, Executor, HostConfig, ReportSlot};
 use ascend_rt::sys::*;
 use std::ptr::null_mut;
@@ -94,12 +93,11 @@ fn the_last_call_decides_the_current_context_of_its_thread_only() {
     let (primary, own) = (Handle(primary), Handle(own));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let own = own;
             let mut none = null_mut();
             assert_eq!(acl!(rig, aclrtGetCurrentContext(&mut none)), ACL_ERROR_RT_CONTEXT_NULL);
             assert_eq!(acl!(rig, aclrtSetDevice(0)), 0);
             assert_eq!(Handle(current(&rig)), primary, "one primary context for all threads");
-            set(&rig, own.0);
+            set(&rig, own.get());
         });
     });
     assert_eq!(Handle(current(&rig)), primary, "the other thread's choice is its own");
