@@ -5,6 +5,7 @@
 //! The line lies this low so that everything above it (binding, order of destruction, error classes, capture, pool) is
 //! the same code on a card and on the emulator. The price is an indirect call per operation.
 
+use crate::acl::LoadError;
 use crate::sys::*;
 use core::ffi::{c_char, c_void};
 use core::fmt;
@@ -178,6 +179,17 @@ macro_rules! raw_trait {
         pub trait Raw: Send + Sync + fmt::Debug {
             /// Whether the backend has a call.
             fn has(&self, call: Call) -> bool;
+
+            /// Opens a library that is only opened when it is needed. Without it, [`has`](Self::has) is false for the
+            /// calls of that library.
+            ///
+            /// # Errors
+            ///
+            /// The library cannot be opened.
+            fn load(&self, library: Library) -> Result<(), LoadError> {
+                let _ = library;
+                Ok(())
+            }
 
             $($(
                 $(#[$meta])*
