@@ -10,6 +10,7 @@ use super::chip::Chip;
 use super::faults::Fault;
 use super::kernel::HostKernel;
 use super::report::ReportSlot;
+use crate::raw::Call;
 
 /// In which order, and where, queued tasks run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -143,6 +144,7 @@ pub struct HostConfig {
     pub(super) graph_lane_tasks: u32,
     pub(super) faults: Vec<Fault>,
     pub(super) kernels: Vec<(Arc<str>, Arc<str>, HostKernel)>,
+    pub(super) without: Vec<Call>,
     pub(super) trace: bool,
     pub(super) report: Option<ReportSlot>,
 }
@@ -183,6 +185,7 @@ impl HostConfig {
             graph_lane_tasks: 2000,
             faults: Vec::new(),
             kernels: Vec::new(),
+            without: Vec::new(),
             trace: false,
             report: None,
         }
@@ -293,6 +296,13 @@ impl HostConfig {
     #[must_use]
     pub fn kernel(mut self, module: &str, name: &str, kernel: HostKernel) -> Self {
         self.kernels.push((module.into(), name.into(), kernel));
+        self
+    }
+
+    /// Takes a call away, as an older version lacks it.
+    #[must_use]
+    pub fn without(mut self, call: Call) -> Self {
+        self.without.push(call);
         self
     }
 

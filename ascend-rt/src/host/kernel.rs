@@ -16,6 +16,7 @@
 //!
 //! So loading goes through the same calls on both backends, and an operator can embed its image like its ELF files.
 
+use super::team::Seat;
 use crate::kernel::{ArgKind, ArgLayout};
 use crate::sys::{
     ACL_ERROR_RT_AICORE_EXCEPTION, ACL_ERROR_RT_AICORE_TIMEOUT, ACL_ERROR_RT_AICORE_TRAP_EXCEPTION, aclError,
@@ -277,9 +278,30 @@ pub struct BlockCtx<'a> {
     pub core: Core,
     /// Which vector core of its group; 0 for the cube core.
     pub sub_block: u32,
+    seat: Seat<'a>,
 }
 
 impl<'a> BlockCtx<'a> {
+    /// The core of that number in its block, where the cube core comes first.
+    pub(super) fn new(launch: &'a LaunchCtx<'a>, block: u32, number: u32, seat: Seat<'a>) -> Self {
+        let (core, sub_block) = match (launch.kind, number) {
+            (CoreKind::Vector, _) => (Core::Aiv, 0),
+            (CoreKind::Cube, _) | (CoreKind::Mix { .. }, 0) => (Core::Aic, 0),
+            (CoreKind::Mix { .. }, _) => (Core::Aiv, number - 1),
+        };
+        Self { launch, block, core, sub_block, seat }
+    }
+
+    /// Waits until every core of the launch has come here. The kernel must be registered
+    /// [with a barrier](HostKernel::with_barrier); its cores then are threads, of which one runs at a time.
+    ///
+    /// # Errors
+    ///
+    /// A core ended, or failed, without coming here; or the kernel was registered without a barrier.
+    pub fn sync_all(&self) -> Result<(), KernelFault> {
+        self.seat.sync_all()
+    }
+
     /// The arguments.
     #[must_use]
     pub fn args(&self) -> Args<'a> {
@@ -308,7 +330,12 @@ impl fmt::Debug for Args<'_> {
 }
 
 impl<'a> Args<'a> {
-    fn slot(&self, index: usize, what: &str, fits: impl Fn(ArgKind) -> bool) -> Result<&'a [u8], KernelFault> {
+    fn slot(
+        &self,
+        index: usize,
+        what: fmt::Arguments<'_>,
+        fits: impl Fn(ArgKind) -> bool,
+    ) -> Result<&'a [u8], KernelFault> {
         let params = self.layout.params();
         let param = params.get(index).ok_or_else(|| {
             KernelFault::exception(format!("the kernel reads parameter {index} and has {}", params.len()))
@@ -334,7 +361,7 @@ impl<'a> Args<'a> {
     ///
     /// The parameter is no buffer.
     pub fn address(&self, index: usize) -> Result<u64, KernelFault> {
-        let slot = self.slot(index, "a buffer", ArgKind::is_buffer)?;
+        let slot = self.slot(index, format_args!("a buffer"), ArgKind::is_buffer)?;
         u64::read_from_bytes(slot).map_err(|_| KernelFault::exception("a slot has not 8 bytes"))
     }
 
@@ -358,7 +385,8 @@ impl<'a> Args<'a> {
     /// The parameter is no scalar, or one of another size.
     pub fn scalar<T: FromBytes>(&self, index: usize) -> Result<T, KernelFault> {
         let size = size_of::<T>();
-        let slot = self.slot(index, &format!("a scalar of {size} bytes"), |kind| kind == ArgKind::Scalar { size })?;
+        let what = format_args!("a scalar of {size} bytes");
+        let slot = self.slot(index, what, |kind| kind == ArgKind::Scalar { size })?;
         T::read_from_bytes(slot).map_err(|_| KernelFault::exception("a scalar has another size"))
     }
 
@@ -369,8 +397,8 @@ impl<'a> Args<'a> {
     /// The parameter is no tiling struct, or one of another size.
     pub fn tiling<T: FromBytes + IntoBytes>(&self, index: usize) -> Result<T, KernelFault> {
         let size = size_of::<T>();
-        let slot =
-            self.slot(index, &format!("a tiling struct of {size} bytes"), |kind| kind == ArgKind::Tiling { size })?;
+        let what = format_args!("a tiling struct of {size} bytes");
+        let slot = self.slot(index, what, |kind| kind == ArgKind::Tiling { size })?;
         let address = u64::read_from_bytes(slot).map_err(|_| KernelFault::exception("a slot has not 8 bytes"))?;
         let mut value = T::new_zeroed();
         self.space.read(address, value.as_mut_bytes())?;
@@ -383,7 +411,7 @@ impl<'a> Args<'a> {
     ///
     /// The parameter is no tiling struct.
     pub fn tiling_bytes(&self, index: usize) -> Result<Vec<u8>, KernelFault> {
-        let slot = self.slot(index, "a tiling struct", |kind| matches!(kind, ArgKind::Tiling { .. }))?;
+        let slot = self.slot(index, format_args!("a tiling struct"), |kind| matches!(kind, ArgKind::Tiling { .. }))?;
         let address = u64::read_from_bytes(slot).map_err(|_| KernelFault::exception("a slot has not 8 bytes"))?;
         let ArgKind::Tiling { size } = self.layout.params()[index].kind else {
             return Err(KernelFault::exception("a tiling struct is none"));

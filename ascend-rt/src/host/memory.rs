@@ -41,6 +41,9 @@ const DEVICE_SHIFT: u32 = 40;
 /// or without ignored top bytes.
 const WINDOW: u64 = 0xC0 << 48;
 const EMULATOR_MASK: u32 = 0x3F;
+/// Addresses of a device that are never allocated: one page that nothing uses, then room for what comes with a launch.
+const RESERVED: u64 = 1 << 20;
+const PAGE: u64 = 4096;
 
 /// Whether an address is of the form that emulators hand out. Which emulator, and whether it is live, is another matter.
 pub(super) fn is_device_like(address: u64) -> bool {
@@ -85,8 +88,8 @@ impl Storage {
     fn new(len: usize, fill: Fill) -> Option<Storage> {
         let total = len.checked_add(2 * GUARD)?;
         let layout = Layout::from_size_align(total, ALIGN as usize).ok()?;
-        // SAFETY: the layout has a size of at least two guards.
         let base = match fill {
+            // SAFETY: the layout has a size of at least two guards.
             Fill::Pattern => unsafe { alloc(layout) },
             // SAFETY: as above.
             Fill::Zero => unsafe { alloc_zeroed(layout) },
@@ -161,7 +164,8 @@ impl Block {
         self.storage.start()
     }
 
-    /// Bytes that a kernel may touch: the size rounded up, since the units of the card move 32 bytes at a time.
+    /// Bytes between the guard zones: the size rounded up, since the units of the card move 32 bytes at a time. Code that
+    /// works on pointers may touch them.
     pub(super) fn usable(&self) -> u64 {
         self.storage.len as u64
     }
@@ -278,19 +282,18 @@ impl Blocks {
         (address - block.address <= block.usable()).then_some(block)
     }
 
-    fn range(&self, address: u64, len: u64, strict: bool) -> Result<&Arc<Block>, MemoryFault> {
+    fn range(&self, address: u64, len: u64) -> Result<&Arc<Block>, MemoryFault> {
         let Some(block) = self.around(address) else {
             return Err(MemoryFault(format!("address {address:#x} is not allocated")));
         };
         if block.is_freed() {
             return Err(MemoryFault(format!("address {address:#x} was used after {block} was freed")));
         }
-        let limit = if strict { block.size } else { block.usable() };
         let offset = address - block.address;
-        if offset > limit || len > limit - offset {
+        if offset > block.size || len > block.size - offset {
             return Err(MemoryFault(format!(
                 "{len} bytes at {address:#x} reach beyond {block}, which has {} bytes from there",
-                limit.saturating_sub(offset)
+                block.size.saturating_sub(offset)
             )));
         }
         Ok(block)
@@ -393,8 +396,12 @@ impl Arena {
     ) -> Arena {
         let emulator = u64::from(emulator & EMULATOR_MASK) << 48;
         let base = WINDOW | emulator | (u64::from(device) << DEVICE_SHIFT);
-        // The first page stays free, so that the base itself is never an address.
-        Arena { blocks: Blocks::new(fill, quarantine_limit), base, cursor: base + 4096, capacity, extra }
+        Arena { blocks: Blocks::new(fill, quarantine_limit), base, cursor: base + RESERVED, capacity, extra }
+    }
+
+    /// Where the data that comes with a launch appears.
+    pub(super) fn side_address(&self) -> u64 {
+        self.base + PAGE
     }
 
     /// Where the addresses of this device end.
@@ -402,9 +409,9 @@ impl Arena {
         self.base + (1 << DEVICE_SHIFT)
     }
 
-    /// Whether this device hands out such addresses.
-    pub(super) fn owns(&self, address: u64) -> bool {
-        (self.base..self.end()).contains(&address)
+    /// The addresses that this device hands out, and those that it reserves.
+    pub(super) fn window(&self) -> core::ops::Range<u64> {
+        self.base..self.end()
     }
 
     pub(super) fn allocate(&mut self, size: u64, origin: Origin) -> Result<u64, NoMemory> {
@@ -433,7 +440,7 @@ impl Arena {
         if self.end() - self.cursor >= charged && !self.overlaps(self.cursor, charged) {
             return Some(self.cursor);
         }
-        let mut at = self.base + 4096;
+        let mut at = self.base + RESERVED;
         for (address, block) in &self.blocks.by_address {
             if *address >= at && *address - at >= charged {
                 return Some(at);
@@ -449,14 +456,9 @@ impl Arena {
         before.is_some_and(|(address, block)| address + block.charged > at) || after.is_some()
     }
 
-    /// The block of a range that must lie inside what was asked for.
+    /// The block of a range, which must lie inside what was asked for.
     pub(super) fn range(&self, address: u64, len: u64) -> Result<Arc<Block>, MemoryFault> {
-        self.blocks.range(address, len, true).cloned()
-    }
-
-    /// The block of a range that may reach to the next multiple of 32 bytes.
-    pub(super) fn padded_range(&self, address: u64, len: u64) -> Result<Arc<Block>, MemoryFault> {
-        self.blocks.range(address, len, false).cloned()
+        self.blocks.range(address, len).cloned()
     }
 
     pub(super) fn free(&mut self, address: u64) -> Result<Arc<Block>, MemoryFault> {
@@ -465,10 +467,6 @@ impl Arena {
 
     pub(super) fn account(&self) -> MemoryUse {
         self.blocks.account
-    }
-
-    pub(super) fn tag(&self, tag: &str) -> MemoryUse {
-        self.blocks.tags.get(tag).copied().unwrap_or_default()
     }
 
     pub(super) fn tags(&self) -> Vec<(String, MemoryUse)> {
@@ -541,16 +539,14 @@ impl Pinned {
         Ok(start)
     }
 
-    pub(super) fn free(&mut self, address: u64) -> Result<(), MemoryFault> {
+    /// Frees a block; the sentence is about a written guard zone.
+    pub(super) fn free(&mut self, address: u64) -> Result<Option<String>, MemoryFault> {
         self.blocks.free(address)?;
         // Pinned bytes belong to the program until it frees them, and to nobody afterwards; queued copies look the
         // block up again and find it freed. So no lock is needed.
         let mut damage = Vec::new();
         self.blocks.poison(&mut damage);
-        match damage.pop() {
-            Some(text) => Err(MemoryFault(text)),
-            None => Ok(()),
-        }
+        Ok(damage.pop())
     }
 
     /// What an address range is; a fault when it starts in pinned memory and reaches beyond it, or was freed.
@@ -566,7 +562,7 @@ impl Pinned {
         match self.blocks.around(address) {
             // The end of a block may be the start of other memory of the program.
             Some(block) if address - block.address < block.size.max(1) => {
-                self.blocks.range(address, len, true).map(|_| HostMemory::Pinned)
+                self.blocks.range(address, len).map(|_| HostMemory::Pinned)
             }
             _ => Ok(HostMemory::Pageable),
         }
@@ -594,10 +590,6 @@ impl Pinned {
 
     pub(super) fn registered(&self) -> usize {
         self.registered.len()
-    }
-
-    pub(super) fn limit(&self) -> u64 {
-        self.limit
     }
 }
 
@@ -634,7 +626,7 @@ mod tests {
         for size in [1, 31, 32, 33, 64, 100, 1000] {
             let address = arena.allocate(size, origin()).expect("fits");
             assert_eq!(address % ALIGN, 0);
-            assert!(address > last && is_device_like(address) && arena.owns(address));
+            assert!(address > last && is_device_like(address) && arena.window().contains(&address));
             last = address + size;
         }
         assert!(!is_device_like(0x7fff_ffff_ffff) && !is_device_like(u64::MAX) && !is_device_like(0));
@@ -675,24 +667,22 @@ mod tests {
     }
 
     #[test]
-    fn ranges_end_where_the_size_ends_and_padded_ones_at_the_next_32() {
+    fn ranges_end_where_the_size_ends() {
         let mut arena = arena(1 << 20);
         let address = arena.allocate(40, origin()).expect("fits");
         assert!(arena.range(address, 40).is_ok() && arena.range(address + 8, 32).is_ok());
         assert!(arena.range(address + 40, 0).is_ok());
         assert!(arena.range(address, 41).is_err() && arena.range(address + 40, 1).is_err());
         assert!(arena.range(address - 1, 1).is_err() && arena.range(address + 8, u64::MAX).is_err());
-        assert!(arena.padded_range(address, 64).is_ok() && arena.padded_range(address, 65).is_err());
     }
 
     #[test]
     fn a_freed_block_is_named_and_cannot_be_freed_again() {
         let mut arena = arena(1 << 20);
-        let address =
-            arena.allocate(64, Origin { tag: Some("weights".into()), context: 0 }).expect("fits");
-        assert!(arena.free(address + 32).expect_err("not the start").0.contains("inside"));
+        let address = arena.allocate(64, Origin { tag: Some("weights".into()), context: 0 }).expect("fits");
+        assert!(arena.free(address + 32).err().expect("not the start").0.contains("inside"));
         arena.free(address).expect("live");
-        assert!(arena.free(address).expect_err("twice").0.contains("freed before"));
+        assert!(arena.free(address).err().expect("twice").0.contains("freed before"));
         let fault = arena.range(address, 1).err().expect("freed");
         assert!(fault.0.contains("after") && fault.0.contains("weights"), "{}", fault.0);
     }
@@ -753,8 +743,8 @@ mod tests {
         arena.allocate(32, kv()).expect("fits");
         arena.allocate(32, origin()).expect("fits");
         arena.free(a).expect("live");
-        assert_eq!(arena.tag("kv"), MemoryUse { used: 64, peak: 128, count: 1, total: 2 });
-        assert_eq!(arena.tag("none"), MemoryUse::default());
+        let kv = MemoryUse { used: 64, peak: 128, count: 1, total: 2 };
+        assert_eq!(arena.tags(), [("kv".to_owned(), kv)]);
         assert_eq!(arena.leaks().len(), 2);
         assert_eq!(arena.of_context(0).len(), 1);
     }
