@@ -25,8 +25,8 @@ pub(crate) struct Plan {
     with_kernel: Vec<String>,
     level: Option<String>,
     socs: Vec<String>,
-    /// Whether rows of crates that are no operator belong into the table.
-    everything: bool,
+    /// Crates that are no operator and whose rows belong into the table.
+    others: Vec<String>,
 }
 
 impl Plan {
@@ -54,7 +54,10 @@ impl Plan {
             with_kernel,
             level: selection.level.clone(),
             socs: selection.socs(),
-            everything: selection.op.is_none(),
+            others: match &selection.op {
+                Some(_) => Vec::new(),
+                None => workspace.members.iter().map(|member| member.name.clone()).collect(),
+            },
         })
     }
 
@@ -107,7 +110,7 @@ impl Plan {
     fn rows(&self, written: Vec<Row>) -> Vec<Row> {
         let asked_for = |row: &Row| {
             let level = row.backend != "cpu" || self.level.as_ref().is_none_or(|level| row.level == *level);
-            level && (self.everything || self.ops.contains(&row.op))
+            level && (self.ops.contains(&row.op) || self.others.contains(&row.op))
         };
         let mut rows: Vec<Row> = written.into_iter().filter(asked_for).collect();
         for op in &self.ops {
@@ -136,8 +139,9 @@ mod tests {
         let package = |name: &str, folder: &str| json!({"id": name, "name": name, "manifest_path": format!("/w/{folder}/Cargo.toml")});
         let workspace = Workspace::from_metadata(&json!({
             "workspace_root": "/w", "target_directory": "/w/target",
-            "workspace_members": ["cpu-tiles", "grouped-gemm", "msa-indexer"],
+            "workspace_members": ["cpu-tiles", "grouped-gemm", "msa-indexer", "ascend-rt"],
             "packages": [
+                package("ascend-rt", "ascend-rt"),
                 package("cpu-tiles", "ops/cpu"), package("grouped-gemm", "ops/grouped-gemm"), package("msa-indexer", "ops/msa-indexer"),
             ],
         }));
@@ -221,11 +225,13 @@ mod tests {
 
     #[test]
     fn checks_of_other_crates_are_listed_with_everything() {
-        let check = Row::without_problems("ascend-rt", "headers", Status::NotBuilt, "ACL_INCLUDE is not set");
-        let listed =
-            |plan: Plan| plan.rows(vec![on_cpu("scalar"), check.clone()]).iter().any(|row| row.op == "ascend-rt");
-        assert!(listed(plan(&Selection::default()).unwrap()));
-        assert!(!listed(plan(&narrowed("grouped-gemm", None, None)).unwrap()));
+        let row = |name: &str| Row::without_problems(name, "headers", Status::NotBuilt, "ACL_INCLUDE is not set");
+        let listed = |plan: Plan| {
+            let rows = plan.rows(vec![on_cpu("scalar"), row("ascend-rt"), row("example-of-a-document")]);
+            rows.into_iter().filter(|row| row.backend == "headers").map(|row| row.op).collect::<Vec<_>>()
+        };
+        assert_eq!(listed(plan(&Selection::default()).unwrap()), ["ascend-rt"]);
+        assert_eq!(listed(plan(&narrowed("grouped-gemm", None, None)).unwrap()), [""; 0]);
     }
 
     #[test]
