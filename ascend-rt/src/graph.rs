@@ -192,6 +192,20 @@ impl CaptureState {
 /// stream.capture(CaptureMode::default(), |_capture| stream.synchronize())?;
 /// # Ok::<(), ascend_rt::Error>(())
 /// ```
+///
+/// It stays in the thread that captures:
+///
+/// ```compile_fail
+/// # use ascend_rt::graph::CaptureMode;
+/// # use ascend_rt::{Choice, Queue, Runtime};
+/// # let context = Runtime::open(Choice::Auto)?.device(0)?.isolated()?;
+/// # let mut stream = context.stream()?;
+/// # let mut buffer = context.alloc::<u8>(8)?;
+/// stream.capture(CaptureMode::default(), |capture| {
+///     std::thread::scope(|scope| scope.spawn(|| capture.fill(&mut buffer, 0)).join().unwrap())
+/// })?;
+/// # Ok::<(), ascend_rt::Error>(())
+/// ```
 pub struct CapturingStream<'c> {
     state: &'c CaptureState,
     stream: Arc<StreamInner>,

@@ -3,9 +3,9 @@
 //! Unlucky orders: a program with a missing wait fails for some seed, a right one for none.
 
 use crate::common::*;
+use ascend_rt::Result;
 use ascend_rt::host::{Executor, Fault};
 use ascend_rt::raw::Call;
-use ascend_rt::{Queue, Result};
 
 /// Two streams hand a buffer to each other. Foreign code does the second half, so that buffers know nothing of it, and the
 /// program must wait by itself.
