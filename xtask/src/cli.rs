@@ -9,31 +9,46 @@ Tasks of the workspace.
 
 usage: cargo xtask <verb> [options]
 
-  test   run all tests, then print a table op x backend x level and the totals
-  tidy   check the tree: walls between crates, docs, leaks, licence lines, manifests
-  ci     fmt, clippy, doc, tidy, test; stops at the first step that fails
-  help   print this text
+  test     run all tests, then print a table op x backend x level and the totals
+  build    build the device code of the operators with the CANN that is found, and list it by SoC
+  doctor   say what this machine has and lacks for each device, why, and what to do
+  bindgen  with --check: compare the declarations of ascend-rt with genuine AscendCL headers
+  tidy     check the tree: walls between crates, docs, leaks, licence lines, manifests
+  ci       fmt, clippy, doc, tidy, test; stops at the first step that fails
+  help     print this text
 
 options of every verb
   --dry-run       print what would run, run nothing
 
-options of test
+options of test and build
   --op NAME       only this operator's crate
+  --soc SOC       only this SoC: 910b (A2, A3), 950 (950PR, 950DT), or all (the default)
+
+options of test
   --level LEVEL   compute with this SIMD level and list it only: scalar, avx2, avx512, avx512bf16
-  --soc SOC       list the device rows of this SoC only: 910b, 950
+
+options of bindgen
+  --check         required: nothing is generated, the declarations are written by hand
+  --identity      also let rustc compare the types (needs libclang)
 
 examples
-  cargo xtask test
+  cargo xtask doctor
   cargo xtask test --op grouped-gemm --level avx2
-  cargo xtask test --soc 910b --dry-run
-  cargo xtask ci
+  cargo xtask build --soc 910b
+  ACL_INCLUDE=/usr/local/Ascend/cann/include cargo xtask bindgen --check
 ";
 
-const VERBS: &[&str] = &["test", "tidy", "ci", "help"];
-const OPTIONS: &[&str] = &["--dry-run", "--op", "--level", "--soc", "--help"];
+const VERBS: &[&str] = &["test", "build", "doctor", "bindgen", "tidy", "ci", "help"];
+const OPTIONS: &[&str] = &["--dry-run", "--op", "--level", "--soc", "--check", "--identity", "--help"];
 /// The SIMD levels of `cpu-tiles`, as `CPU_TILES_LEVEL` spells them.
 pub(crate) const LEVELS: &[&str] = &["scalar", "avx2", "avx512", "avx512bf16"];
 pub(crate) const SOCS: &[&str] = &["910b", "950"];
+const SOC_CHOICES: &[&str] = &["910b", "950", "all"];
+
+/// The architecture of a SoC, as the compiler spells it.
+pub(crate) fn arch(soc: &str) -> &'static str {
+    if soc == "950" { "dav-3510" } else { "dav-2201" }
+}
 
 /// A wrong command line: exit code 2.
 #[derive(Debug, PartialEq)]
@@ -56,17 +71,28 @@ pub(crate) struct Request {
 #[derive(Debug, PartialEq)]
 pub(crate) enum Verb {
     Test(Selection),
+    Build(Selection),
+    Doctor,
+    Bindgen { identity: bool },
     Tidy,
     Ci,
     Help,
 }
 
-/// What `test` is narrowed to; the default is everything.
+/// What `test` and `build` are narrowed to; the default is everything.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Selection {
     pub(crate) op: Option<String>,
     pub(crate) level: Option<String>,
     pub(crate) soc: Option<String>,
+}
+
+impl Selection {
+    /// The SoCs that are meant.
+    pub(crate) fn socs(&self) -> Vec<String> {
+        let one = self.soc.as_deref().filter(|&soc| soc != "all");
+        one.map_or(SOCS.to_vec(), |soc| vec![soc]).into_iter().map(str::to_owned).collect()
+    }
 }
 
 pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Request, Usage> {
@@ -75,6 +101,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Request, U
     let mut help = false;
     let mut dry_run = false;
     let mut selection = Selection::default();
+    let (mut check, mut identity) = (false, false);
     while let Some(arg) = args.next() {
         let (name, mut inline) = match arg.split_once('=') {
             Some((name, value)) if name.starts_with("--") => (name, Some(value.to_owned())),
@@ -87,7 +114,9 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Request, U
             "--help" | "-h" => help = true,
             "--op" => selection.op = Some(value()?),
             "--level" => selection.level = Some(known("level", value()?, LEVELS)?),
-            "--soc" => selection.soc = Some(known("SoC", value()?, SOCS)?),
+            "--soc" => selection.soc = Some(known("SoC", value()?, SOC_CHOICES)?),
+            "--check" => check = true,
+            "--identity" => identity = true,
             _ if name.starts_with('-') => return Err(unknown("option", name, OPTIONS)),
             _ if verb.is_none() => verb = Some(known("verb", name.to_owned(), VERBS)?),
             _ => return Err(Usage(format!("unexpected argument `{name}`"))),
@@ -96,16 +125,32 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Request, U
             return Err(Usage(format!("`{name}` takes no value, found `{value}`")));
         }
     }
-    let verb = match verb.as_deref() {
-        _ if help => Verb::Help,
-        None | Some("help") => Verb::Help,
-        Some("test") => Verb::Test(std::mem::take(&mut selection)),
-        Some("tidy") => Verb::Tidy,
-        _ => Verb::Ci,
-    };
-    if !help && selection != Selection::default() {
-        return Err(Usage("`--op`, `--level` and `--soc` belong to `test`".to_owned()));
+    let verb = verb.as_deref().filter(|_| !help).unwrap_or("help");
+    let misplaced = |options: &str, verbs: &str| Err(Usage(format!("{options} belong to {verbs}")));
+    if verb != "help" {
+        if selection.level.is_some() && verb != "test" {
+            return Err(Usage("`--level` belongs to `test`".to_owned()));
+        }
+        if selection != Selection::default() && !matches!(verb, "test" | "build") {
+            return misplaced("`--op` and `--soc`", "`test` and `build`");
+        }
+        if (check || identity) && verb != "bindgen" {
+            return misplaced("`--check` and `--identity`", "`bindgen`");
+        }
     }
+    let verb = match verb {
+        "test" => Verb::Test(selection),
+        "build" => Verb::Build(selection),
+        "doctor" => Verb::Doctor,
+        "bindgen" if check => Verb::Bindgen { identity },
+        "bindgen" => {
+            let why = "`bindgen` needs `--check`: the declarations are written by hand, and nothing is generated";
+            return Err(Usage(why.to_owned()));
+        }
+        "tidy" => Verb::Tidy,
+        "ci" => Verb::Ci,
+        _ => Verb::Help,
+    };
     Ok(Request { verb, dry_run })
 }
 
@@ -162,20 +207,38 @@ mod tests {
                 dry_run: true,
             }
         );
+        assert_eq!(parsed("build --soc all").unwrap().verb, {
+            Verb::Build(Selection { soc: Some("all".into()), ..Selection::default() })
+        });
+        assert_eq!(parsed("doctor").unwrap().verb, Verb::Doctor);
+        assert_eq!(parsed("bindgen --check").unwrap().verb, Verb::Bindgen { identity: false });
+        assert_eq!(parsed("bindgen --identity --check").unwrap().verb, Verb::Bindgen { identity: true });
         assert_eq!(parsed("ci").unwrap(), Request { verb: Verb::Ci, dry_run: false });
         assert_eq!(parsed("--dry-run tidy").unwrap(), Request { verb: Verb::Tidy, dry_run: true });
     }
 
     #[test]
+    fn one_soc_or_all() {
+        let socs = |line: &str| match parsed(line).unwrap().verb {
+            Verb::Test(selection) | Verb::Build(selection) => selection.socs(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(socs("test"), SOCS);
+        assert_eq!(socs("build --soc all"), SOCS);
+        assert_eq!(socs("build --soc 950"), ["950"]);
+        assert_eq!(SOCS.iter().map(|soc| arch(soc)).collect::<Vec<_>>(), ["dav-2201", "dav-3510"]);
+    }
+
+    #[test]
     fn help_wins_in_every_place() {
-        for line in ["", "help", "--help", "-h", "test --help", "test --op x -h"] {
+        for line in ["", "help", "--help", "-h", "test --help", "test --op x -h", "bindgen -h", "tidy --check -h"] {
             assert_eq!(parsed(line).unwrap().verb, Verb::Help, "{line:?}");
         }
     }
 
     #[test]
     fn help_names_every_choice() {
-        for word in [VERBS, OPTIONS, LEVELS, SOCS].concat() {
+        for word in [VERBS, OPTIONS, LEVELS, SOC_CHOICES].concat() {
             assert!(HELP.contains(word) || word == "--help", "{word} is not in the help text");
         }
     }
@@ -186,7 +249,7 @@ mod tests {
             message("test --level avx-512"),
             "unknown level `avx-512`; there are: scalar, avx2, avx512, avx512bf16; the nearest is `avx512`"
         );
-        assert_eq!(message("test --soc 910"), "unknown SoC `910`; there are: 910b, 950; the nearest is `910b`");
+        assert_eq!(message("test --soc 910"), "unknown SoC `910`; there are: 910b, 950, all; the nearest is `910b`");
         assert!(message("tset").ends_with("the nearest is `test`"));
         assert!(message("test --levle avx2").ends_with("the nearest is `--level`"));
     }
@@ -195,7 +258,10 @@ mod tests {
     fn misplaced_and_missing_values() {
         assert_eq!(message("test --op"), "`--op` needs a value");
         assert_eq!(message("tidy --dry-run=yes"), "`--dry-run` takes no value, found `yes`");
-        assert_eq!(message("tidy --op grouped-gemm"), "`--op`, `--level` and `--soc` belong to `test`");
+        assert_eq!(message("tidy --op grouped-gemm"), "`--op` and `--soc` belong to `test` and `build`");
+        assert_eq!(message("build --level avx2"), "`--level` belongs to `test`");
+        assert_eq!(message("tidy --check"), "`--check` and `--identity` belong to `bindgen`");
+        assert!(message("bindgen --identity").starts_with("`bindgen` needs `--check`"));
         assert_eq!(message("test tidy"), "unexpected argument `tidy`");
     }
 

@@ -4,10 +4,14 @@
 //!
 //! Exit codes: 0 all well, 1 something failed, 2 the command line is wrong.
 
+mod bindgen;
+mod build;
 mod cargo;
 mod ci;
 mod cli;
+mod doctor;
 mod report;
+mod system;
 mod test;
 mod tidy;
 mod workspace;
@@ -15,6 +19,7 @@ mod workspace;
 use std::process::ExitCode;
 
 use cli::{Request, Usage, Verb};
+use system::System;
 use workspace::Workspace;
 
 fn main() -> ExitCode {
@@ -49,6 +54,32 @@ fn run(request: &Request) -> anyhow::Result<bool> {
             let totals = plan.run()?;
             println!("{totals}");
             Ok(totals.failed == 0)
+        }
+        Verb::Build(selection) => {
+            let plan = build::Plan::new(selection, &Workspace::enter()?)?;
+            if request.dry_run {
+                plan.describe();
+                return Ok(true);
+            }
+            plan.run()
+        }
+        Verb::Doctor if request.dry_run => {
+            doctor::describe();
+            Ok(true)
+        }
+        Verb::Doctor => {
+            let report = doctor::examine(&System::of_process());
+            print!("{report}");
+            Ok(!report.is_broken())
+        }
+        Verb::Bindgen { identity } => {
+            Workspace::enter()?;
+            let plan = bindgen::Plan::new(&System::of_process(), *identity)?;
+            if request.dry_run {
+                plan.describe();
+                return Ok(true);
+            }
+            plan.run()
         }
         Verb::Tidy if request.dry_run => {
             tidy::describe();

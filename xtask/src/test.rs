@@ -8,8 +8,9 @@ use std::process::Stdio;
 
 use anyhow::Context as _;
 
+use crate::build::NO_KERNEL;
 use crate::cargo::Call;
-use crate::cli::{self, SOCS, Selection};
+use crate::cli::{self, Selection, arch};
 use crate::report::{self, Row, Status, Totals};
 use crate::workspace::Workspace;
 
@@ -20,8 +21,12 @@ pub(crate) struct Plan {
     /// Where the conformance suites write one JSON file per operator, backend and level.
     reports: PathBuf,
     ops: Vec<String>,
+    /// Those of the operators that have sources for the device.
+    with_kernel: Vec<String>,
     level: Option<String>,
     socs: Vec<String>,
+    /// Crates that are no operator and whose rows belong into the table.
+    others: Vec<String>,
 }
 
 impl Plan {
@@ -37,18 +42,22 @@ impl Plan {
         if let Some(level) = &selection.level {
             call = call.env("CPU_TILES_LEVEL", level.as_str());
         }
+        if selection.soc.is_some() {
+            let archs: Vec<&str> = selection.socs().iter().map(|soc| arch(soc)).collect();
+            call = call.env("ASCEND_RT_SOC", archs.join(","));
+        }
+        let with_kernel = all.iter().copied().filter(|op| workspace.has_kernel(op)).map(str::to_owned).collect();
         Ok(Self {
             call,
             reports,
             ops: selection.op.as_ref().map_or(all, |op| vec![op]).into_iter().map(str::to_owned).collect(),
+            with_kernel,
             level: selection.level.clone(),
-            socs: selection
-                .soc
-                .as_ref()
-                .map_or(SOCS.to_vec(), |soc| vec![soc])
-                .into_iter()
-                .map(str::to_owned)
-                .collect(),
+            socs: selection.socs(),
+            others: match &selection.op {
+                Some(_) => Vec::new(),
+                None => workspace.members.iter().map(|member| member.name.clone()).collect(),
+            },
         })
     }
 
@@ -101,7 +110,7 @@ impl Plan {
     fn rows(&self, written: Vec<Row>) -> Vec<Row> {
         let asked_for = |row: &Row| {
             let level = row.backend != "cpu" || self.level.as_ref().is_none_or(|level| row.level == *level);
-            level && self.ops.contains(&row.op)
+            level && (self.ops.contains(&row.op) || self.others.contains(&row.op))
         };
         let mut rows: Vec<Row> = written.into_iter().filter(asked_for).collect();
         for op in &self.ops {
@@ -112,7 +121,9 @@ impl Plan {
             };
             add("cpu", Status::Failed, "the conformance suite wrote no report");
             for device in self.socs.iter().map(|soc| format!("sim:{soc}")).chain(["npu".to_owned()]) {
-                add(&device, Status::NotBuilt, "no AscendC kernels in this version");
+                let has_kernel = self.with_kernel.contains(op);
+                let why = if has_kernel { "the conformance suite says nothing about it" } else { NO_KERNEL };
+                add(&device, Status::NotBuilt, why);
             }
         }
         rows
@@ -128,8 +139,9 @@ mod tests {
         let package = |name: &str, folder: &str| json!({"id": name, "name": name, "manifest_path": format!("/w/{folder}/Cargo.toml")});
         let workspace = Workspace::from_metadata(&json!({
             "workspace_root": "/w", "target_directory": "/w/target",
-            "workspace_members": ["cpu-tiles", "grouped-gemm", "msa-indexer"],
+            "workspace_members": ["cpu-tiles", "grouped-gemm", "msa-indexer", "ascend-rt"],
             "packages": [
+                package("ascend-rt", "ascend-rt"),
                 package("cpu-tiles", "ops/cpu"), package("grouped-gemm", "ops/grouped-gemm"), package("msa-indexer", "ops/msa-indexer"),
             ],
         }));
@@ -157,6 +169,11 @@ mod tests {
         let command = one.call.to_string();
         assert!(command.contains(r#"CPU_TILES_LEVEL="avx2" "#), "{command}");
         assert!(command.ends_with("cargo test --package grouped-gemm --no-fail-fast"), "{command}");
+        assert!(!command.contains("ASCEND_RT_SOC"), "{command}");
+        for (soc, archs) in [("950", "dav-3510"), ("all", "dav-2201,dav-3510")] {
+            let command = plan(&narrowed("grouped-gemm", None, Some(soc))).unwrap().call.to_string();
+            assert!(command.contains(&format!("ASCEND_RT_SOC={archs:?} ")), "{command}");
+        }
     }
 
     #[test]
@@ -204,6 +221,17 @@ mod tests {
                 ("grouped-gemm", "npu", "-", Status::NotBuilt),
             ]
         );
+    }
+
+    #[test]
+    fn checks_of_other_crates_are_listed_with_everything() {
+        let row = |name: &str| Row::without_problems(name, "headers", Status::NotBuilt, "ACL_INCLUDE is not set");
+        let listed = |plan: Plan| {
+            let rows = plan.rows(vec![on_cpu("scalar"), row("ascend-rt"), row("example-of-a-document")]);
+            rows.into_iter().filter(|row| row.backend == "headers").map(|row| row.op).collect::<Vec<_>>()
+        };
+        assert_eq!(listed(plan(&Selection::default()).unwrap()), ["ascend-rt"]);
+        assert_eq!(listed(plan(&narrowed("grouped-gemm", None, None)).unwrap()), [""; 0]);
     }
 
     #[test]

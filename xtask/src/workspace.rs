@@ -42,17 +42,31 @@ pub(crate) struct Member {
 #[derive(Debug)]
 pub(crate) struct Dependency {
     pub(crate) name: String,
-    /// Listed under `[dev-dependencies]`.
-    pub(crate) dev: bool,
+    /// Which table lists it.
+    pub(crate) table: Table,
     /// Version requirement; `*` if none is given.
     pub(crate) requirement: String,
     /// Given by path: a crate of this workspace.
     pub(crate) ours: bool,
 }
 
+/// The tables of a manifest that list dependencies.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Table {
+    Normal,
+    Dev,
+    Build,
+}
+
 /// What a crate is for, which decides whom it may know.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Role {
+    /// `ascend-rt`: devices.
+    Runtime,
+    /// `ascend-rt/build`: what build scripts call.
+    Build,
+    /// `ascend-rt/check`: the declarations of the runtime against genuine headers.
+    Check,
     /// `ops/cpu`: formats, SIMD levels, tiles.
     Tiles,
     /// `ops/testkit`: test machinery.
@@ -68,6 +82,9 @@ pub(crate) enum Role {
 impl Role {
     fn of(folder: &str) -> Option<Self> {
         match folder {
+            "ascend-rt" => Some(Self::Runtime),
+            "ascend-rt/build" => Some(Self::Build),
+            "ascend-rt/check" => Some(Self::Check),
             "ops/cpu" => Some(Self::Tiles),
             "ops/testkit" => Some(Self::Testkit),
             "model-minimax" => Some(Self::Model),
@@ -125,6 +142,11 @@ impl Workspace {
         self.members.iter().filter(|member| member.role == Some(Role::Op)).map(|member| member.name.as_str())
     }
 
+    /// Whether an operator has sources for the device.
+    pub(crate) fn has_kernel(&self, op: &str) -> bool {
+        self.member(op).is_some_and(|op| self.root.join(op.file("kernel")).is_dir())
+    }
+
     pub(crate) fn member(&self, name: &str) -> Option<&Member> {
         self.members.iter().find(|member| member.name == name)
     }
@@ -152,7 +174,11 @@ impl Member {
             dependencies: elements(&package["dependencies"])
                 .map(|dependency| Dependency {
                     name: text(&dependency["name"]),
-                    dev: dependency["kind"] == "dev",
+                    table: match dependency["kind"].as_str() {
+                        Some("dev") => Table::Dev,
+                        Some("build") => Table::Build,
+                        _ => Table::Normal,
+                    },
                     requirement: text(&dependency["req"]),
                     ours: dependency["path"].is_string(),
                 })
@@ -234,6 +260,8 @@ mod tests {
 
     #[test]
     fn roles_follow_the_folders() {
+        assert_eq!(Role::of("ascend-rt"), Some(Role::Runtime));
+        assert_eq!(Role::of("ascend-rt/build"), Some(Role::Build));
         assert_eq!(Role::of("ops/cpu"), Some(Role::Tiles));
         assert_eq!(Role::of("ops/grouped-gemm"), Some(Role::Op));
         assert_eq!(Role::of("ops/grouped-gemm/fuzz"), None);
@@ -257,7 +285,7 @@ mod tests {
         assert!(!alpha.published);
         assert_eq!((alpha.keywords.len(), alpha.description.as_str()), (1, ""));
         let beta = &alpha.dependencies[0];
-        assert!(beta.dev && beta.ours && beta.requirement == "*");
+        assert!(beta.table == Table::Dev && beta.ours && beta.requirement == "*");
         assert_eq!(workspace.ops().collect::<Vec<_>>(), ["alpha"]);
     }
 

@@ -3,7 +3,7 @@
 //! Manifests that are ready for publishing.
 
 use super::{Finding, Tree, numbered};
-use crate::workspace::{Member, Role, Workspace};
+use crate::workspace::{Member, Role, Table, Workspace};
 
 const LICENSE: &str = "MIT OR Apache-2.0";
 /// A registry takes no more than this.
@@ -25,7 +25,7 @@ fn check_member(member: &Member, workspace: &Workspace, tree: &Tree) -> Vec<Find
             findings.push(Finding::new(manifest.as_str(), line, message));
         }
     };
-    let for_tests_or_tasks = matches!(member.role, Some(Role::Testkit | Role::Tool));
+    let for_tests_or_tasks = matches!(member.role, Some(Role::Testkit | Role::Tool | Role::Check));
     require(
         member.published != for_tests_or_tasks,
         "publish",
@@ -61,7 +61,7 @@ fn check_member(member: &Member, workspace: &Workspace, tree: &Tree) -> Vec<Find
             require(!versioned, name, &format!("dependency `{name}` is not published: give its path only"));
         } else {
             require(
-                versioned || dependency.dev,
+                versioned || dependency.table == Table::Dev,
                 name,
                 &format!("dependency `{name}` needs a version next to its path"),
             );

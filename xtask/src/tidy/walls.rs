@@ -3,7 +3,7 @@
 //! Which crate may know which.
 
 use super::Finding;
-use crate::workspace::{Graph, Member, Role, Workspace};
+use crate::workspace::{Graph, Member, Role, Table, Workspace};
 
 /// Crates of applications: text, command line, JSON, network. Only the model runner and the unpublished tools use them.
 const OF_APPLICATIONS: [&str; 13] = [
@@ -22,6 +22,9 @@ const OF_APPLICATIONS: [&str; 13] = [
     "ureq",
 ];
 
+/// What the runtime does without: its types are bytes and plain numbers, and arrays are the callers'.
+const NOT_IN_THE_RUNTIME: [&str; 1] = ["ndarray"];
+
 pub(crate) fn check(workspace: &Workspace, graph: &Graph) -> Vec<Finding> {
     workspace.members.iter().flat_map(|member| check_member(member, workspace, graph)).collect()
 }
@@ -33,34 +36,50 @@ fn check_member(member: &Member, workspace: &Workspace, graph: &Graph) -> Vec<Fi
         return vec![finding(format!("the map has no place for a crate in `{}`; see ARCHITECTURE.md", member.folder))];
     };
     let mut findings = Vec::new();
-    let is_library = matches!(role, Role::Tiles | Role::Op);
+    let is_library = matches!(role, Role::Tiles | Role::Op | Role::Runtime | Role::Build);
+    let unwanted = |name: &str| {
+        if is_library && OF_APPLICATIONS.contains(&name) {
+            return Some("applications");
+        }
+        (role == Role::Runtime && NOT_IN_THE_RUNTIME.contains(&name)).then_some("the runtime's callers")
+    };
     for dependency in &member.dependencies {
         // A crate that lists itself for its tests turns on features of its own.
         let is_other = dependency.ours && dependency.name != member.name;
         let other = workspace.member(&dependency.name).filter(|_| is_other).and_then(|other| other.role);
-        if other.is_some_and(|other| !may_know(role, other, dependency.dev)) {
-            let table = if dependency.dev { "dev-dependencies" } else { "dependencies" };
+        if other.is_some_and(|other| !may_know(role, other, dependency.table)) {
+            let table = match dependency.table {
+                Table::Normal => "dependencies",
+                Table::Dev => "dev-dependencies",
+                Table::Build => "build-dependencies",
+            };
             findings.push(finding(format!("`{}` must not have `{}` in its {table}", member.name, dependency.name)));
         }
-        if is_library && !dependency.dev && OF_APPLICATIONS.contains(&dependency.name.as_str()) {
-            findings.push(finding(format!("`{}` is for applications, not for a library", dependency.name)));
+        if let Some(whom) = unwanted(&dependency.name).filter(|_| dependency.table != Table::Dev) {
+            findings.push(finding(format!("`{}` is for {whom}, not for a library", dependency.name)));
         }
     }
-    if is_library {
-        // Chains of two are the direct dependencies, which the manifest shows for every platform and feature.
-        let chains = graph.chains(&member.id, |name| OF_APPLICATIONS.contains(&name));
-        for chain in chains.iter().filter(|chain| chain.len() > 2) {
-            findings.push(finding(format!("compiles in what is for applications: {}", chain.join(" -> "))));
+    // Chains of two are the direct dependencies, which the manifest shows for every platform and feature.
+    for chain in graph.chains(&member.id, |name| unwanted(name).is_some()) {
+        if let [_, _, .., last] = chain.as_slice() {
+            let whom = unwanted(last).unwrap_or_default();
+            findings.push(finding(format!("compiles in what is for {whom}: {}", chain.join(" -> "))));
         }
     }
     findings
 }
 
-fn may_know(who: Role, whom: Role, dev: bool) -> bool {
+fn may_know(who: Role, whom: Role, table: Table) -> bool {
     match (who, whom) {
-        (Role::Tool | Role::Testkit, _) => false,
-        (_, Role::Testkit) => dev,
-        (Role::Op, Role::Tiles) | (Role::Model, Role::Tiles | Role::Op) => true,
+        (Role::Tool | Role::Testkit | Role::Build, _) => false,
+        // The declarations are checked against nothing but headers, and generated code against the real runtime.
+        (Role::Check, Role::Runtime) => true,
+        (Role::Op | Role::Check, Role::Build) => table == Table::Build,
+        (Role::Check, _) => false,
+        (_, Role::Testkit) => table == Table::Dev,
+        (Role::Op, Role::Tiles | Role::Runtime) | (Role::Model, Role::Tiles | Role::Op | Role::Runtime) => {
+            table != Table::Build
+        }
         _ => false,
     }
 }
@@ -78,12 +97,17 @@ mod tests {
         };
         let metadata = json!({
             "workspace_root": "/w",
-            "workspace_members": ["cpu-tiles", "grouped-gemm", "msa-indexer", "op-testkit", "model-minimax", "xtask"],
+            "workspace_members": [
+                "cpu-tiles", "grouped-gemm", "msa-indexer", "op-testkit", "model-minimax", "xtask",
+                "ascend-rt", "ascend-build", "ascend-rt-check",
+            ],
             "packages": [
                 package("cpu-tiles", "ops/cpu"), package("grouped-gemm", "ops/grouped-gemm"),
                 package("msa-indexer", "ops/msa-indexer"), package("op-testkit", "ops/testkit"),
                 package("model-minimax", "model-minimax"), package("xtask", "xtask"),
-                {"id": "rayon", "name": "rayon"}, {"id": "serde_json", "name": "serde_json"},
+                package("ascend-rt", "ascend-rt"), package("ascend-build", "ascend-rt/build"),
+                package("ascend-rt-check", "ascend-rt/check"),
+                {"id": "ndarray", "name": "ndarray"}, {"id": "rayon", "name": "rayon"}, {"id": "serde_json", "name": "serde_json"},
             ],
             "resolve": {"nodes": nodes},
         });
@@ -94,7 +118,7 @@ mod tests {
     }
 
     fn ours(name: &str, kind: &str) -> Value {
-        json!({"name": name, "kind": if kind == "dev" { json!("dev") } else { Value::Null }, "path": "/w"})
+        json!({"name": name, "kind": if matches!(kind, "dev" | "build") { json!(kind) } else { Value::Null }, "path": "/w"})
     }
 
     #[test]
@@ -102,6 +126,14 @@ mod tests {
         for (folder, dependency) in [
             ("ops/grouped-gemm", ours("cpu-tiles", "")),
             ("ops/grouped-gemm", ours("op-testkit", "dev")),
+            ("ops/grouped-gemm", ours("ascend-rt", "")),
+            ("ops/grouped-gemm", ours("ascend-build", "build")),
+            ("model-minimax", ours("ascend-rt", "")),
+            ("ascend-rt", ours("op-testkit", "dev")),
+            ("ascend-rt", json!({"name": "ndarray", "kind": "dev"})),
+            ("ascend-rt/check", ours("ascend-rt", "")),
+            ("ascend-rt/check", ours("ascend-build", "build")),
+            ("ops/grouped-gemm", json!({"name": "ndarray", "kind": null})),
             ("ops/cpu", ours("op-testkit", "dev")),
             ("ops/cpu", ours("cpu-tiles", "dev")),
             ("model-minimax", ours("grouped-gemm", "")),
@@ -124,8 +156,20 @@ mod tests {
             ("ops/testkit", "op-testkit", "cpu-tiles", "normal"),
             ("model-minimax", "model-minimax", "op-testkit", "normal"),
             ("xtask", "xtask", "model-minimax", "normal"),
+            ("xtask", "xtask", "ascend-rt", "normal"),
+            ("ascend-rt", "ascend-rt", "grouped-gemm", "dev"),
+            ("ascend-rt", "ascend-rt", "cpu-tiles", "normal"),
+            ("ascend-rt", "ascend-rt", "ascend-build", "build"),
+            ("ascend-rt/build", "ascend-build", "ascend-rt", "dev"),
+            ("ops/cpu", "cpu-tiles", "ascend-rt", "normal"),
+            ("ops/cpu", "cpu-tiles", "ascend-build", "build"),
+            ("ops/grouped-gemm", "grouped-gemm", "ascend-build", "normal"),
+            ("ops/grouped-gemm", "grouped-gemm", "ascend-build", "dev"),
+            ("ops/grouped-gemm", "grouped-gemm", "ascend-rt", "build"),
+            ("model-minimax", "model-minimax", "ascend-build", "build"),
+            ("ascend-rt/check", "ascend-rt-check", "grouped-gemm", "dev"),
         ] {
-            let table = if kind == "dev" { "dev-dependencies" } else { "dependencies" };
+            let table = if kind == "normal" { "dependencies".to_owned() } else { format!("{kind}-dependencies") };
             assert_eq!(
                 messages(folder, ours(whom, kind), json!([])),
                 [format!("{folder}/Cargo.toml:1: `{who}` must not have `{whom}` in its {table}")]
@@ -147,6 +191,23 @@ mod tests {
         assert_eq!(
             messages("ops/cpu", json!({"name": "rayon", "kind": null}), nodes),
             ["ops/cpu/Cargo.toml:1: compiles in what is for applications: cpu-tiles -> rayon -> serde_json"]
+        );
+    }
+
+    #[test]
+    fn the_runtime_has_no_arrays() {
+        assert_eq!(
+            messages("ascend-rt", json!({"name": "ndarray", "kind": null}), json!([])),
+            ["ascend-rt/Cargo.toml:1: `ndarray` is for the runtime's callers, not for a library"]
+        );
+        let normal = json!([{"kind": null}]);
+        let nodes = json!([
+            {"id": "ascend-rt", "deps": [{"pkg": "rayon", "dep_kinds": normal}]},
+            {"id": "rayon", "deps": [{"pkg": "ndarray", "dep_kinds": normal}]},
+        ]);
+        assert_eq!(
+            messages("ascend-rt", json!({"name": "rayon", "kind": null}), nodes),
+            ["ascend-rt/Cargo.toml:1: compiles in what is for the runtime's callers: ascend-rt -> rayon -> ndarray"]
         );
     }
 

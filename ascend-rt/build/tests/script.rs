@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A crate with a build script of three lines, built by cargo: with no toolkit, with one that works, with one that
+//! fails.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::fake::{Folder, Toolkit};
+
+const BUILD: &str = r#"fn main() {
+    ascend_build::kernel("gemm").mix("gemm").build();
+}
+"#;
+
+const MAIN: &str = r#"include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
+
+fn main() {
+    let state = if cfg!(ascend_kernels = "built") { "built" } else { "none" };
+    let blobs: Vec<_> = BLOBS.iter().map(|blob| format!("{}:{}", blob.arch, blob.bytes.len())).collect();
+    println!("{state} [{}] {ORIGIN}", blobs.join(" "));
+}
+"#;
+
+/// What of `ascend_rt` the generated code uses. The real one is used by the checks of `ascend-rt-check`.
+const RUNTIME: &str = r#"
+#[derive(Clone, Copy)]
+pub struct Arch(u32);
+impl Arch {
+    pub const fn from_number(number: u32) -> Self { Self(number) }
+}
+impl std::fmt::Display for Arch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result { write!(f, "{}", self.0) }
+}
+pub struct Blob { pub arch: Arch, pub bytes: &'static [u8] }
+impl Blob {
+    pub const fn arch(arch: Arch, bytes: &'static [u8]) -> Self { Self { arch, bytes } }
+}
+"#;
+
+struct Fixture {
+    folder: Folder,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let folder = Folder::new();
+        let ours = env!("CARGO_MANIFEST_DIR");
+        folder.file(
+            "Cargo.toml",
+            format!(
+                "[package]\nname = \"op\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[workspace]\n\n\
+                 [dependencies]\nascend-rt = {{ path = \"runtime\" }}\n\n\
+                 [build-dependencies]\nascend-build = {{ path = {ours:?} }}\n\n\
+                 [lints.rust]\nunexpected_cfgs = \"deny\"\nwarnings = \"deny\"\n"
+            ),
+        );
+        folder.file("build.rs", BUILD);
+        folder.file("src/main.rs", MAIN);
+        folder.file("kernel/gemm.cpp", "// a kernel\n");
+        folder.file("kernel/tiling.h", "");
+        folder.file("runtime/Cargo.toml", "[package]\nname = \"ascend-rt\"\nversion = \"0.0.0\"\nedition = \"2024\"\n");
+        folder.file("runtime/src/lib.rs", RUNTIME);
+        Self { folder }
+    }
+
+    /// Whether cargo succeeded, what the program printed, and what cargo said.
+    fn run(&self, variables: &[(&str, &Path)]) -> (bool, String, String) {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["run", "--offline"]).current_dir(self.folder.path());
+        // Nothing of the machine or of the outer cargo decides the result.
+        for name in ["ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME", "ASCEND_RT_BUILD", "ASCEND_RT_SOC", "DOCS_RS"] {
+            cargo.env_remove(name);
+        }
+        cargo.env("CARGO_TARGET_DIR", self.folder.path().join("target"));
+        cargo.env("ASCEND_RT_SYSROOT", self.folder.path().join("nowhere"));
+        cargo.env("CARGO_INCREMENTAL", "0").env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
+        let output = cargo.envs(variables.iter().copied()).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.success(), text(&output.stdout), text(&output.stderr))
+    }
+}
+
+#[test]
+fn a_crate_in_its_three_states() {
+    let fixture = Fixture::new();
+    let toolkit = Toolkit::host("9.1.0");
+
+    let (succeeds, says, log) = fixture.run(&[]);
+    assert!(succeeds, "{log}");
+    assert!(says.starts_with("none [] not built: no CANN toolkit: "), "{says}");
+    assert_eq!(log.matches("warning:").count(), 1, "{log}");
+    assert!(log.contains("gemm: built without device code: no CANN toolkit"), "{log}");
+
+    // A variable that changes makes cargo look again.
+    let home = ("ASCEND_HOME_PATH", toolkit.root());
+    let (succeeds, says, log) = fixture.run(&[home]);
+    assert!(succeeds, "{log}");
+    let bytes = std::fs::metadata(toolkit.root().join("canned.o")).unwrap().len();
+    assert!(says.starts_with(&format!("built [2201:{bytes} 3510:{bytes}] CANN 9.1.0: dav-2201, ")), "{says}");
+    assert_eq!(log.matches("warning:").count(), 0, "{log}");
+
+    // Nothing changed: nothing is compiled again. A header changed: it is.
+    let calls = toolkit.calls(&[]).len();
+    fixture.run(&[home]);
+    assert_eq!(toolkit.calls(&[]).len(), calls);
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    fixture.folder.file("kernel/tiling.h", "// changed\n");
+    fixture.run(&[home]);
+    assert!(toolkit.calls(&[]).len() > calls);
+
+    fixture.folder.file("kernel/gemm.cpp", "syntax error\n");
+    let (succeeds, _, log) = fixture.run(&[home]);
+    assert!(!succeeds);
+    for part in ["ascend-build: exit status: 1", "command: ", "--npu-arch=dav-2201", "unknown type name 'syntax'"] {
+        assert!(log.contains(part), "{log}");
+    }
+}
