@@ -471,7 +471,7 @@ impl Machine {
 
     /// A graph of the current context: 107017 for none, 107004 for one of another context.
     fn graph(&self, s: &State, graph: aclmdlRI) -> Answer<Key> {
-        let current = self.current(s)?;
+        let current = self.current_or_lost(s)?;
         let key = Key::of(graph);
         let Some(slot) = s.graphs.get(key) else {
             return Err(Fail::new(ACL_ERROR_RT_INVALID_HANDLE, format!("{graph:?} is no live graph of this machine")));

@@ -93,7 +93,7 @@ impl Host {
     /// Makes a machine.
     #[must_use]
     pub fn new(config: HostConfig) -> Arc<Self> {
-        Arc::new(Self { machine: Arc::new(Machine::new(config)) })
+        Arc::new(Self { machine: Arc::new(Machine::new(config.into_settings())) })
     }
 
     /// Registers a kernel with this machine, in place of one of the same names. Kernel handles that are out keep the

@@ -39,7 +39,7 @@ impl Machine {
 
     /// A stream that may be destroyed.
     fn own_stream(&self, s: &State, stream: aclrtStream) -> Answer<Key> {
-        let key = self.stream(s, stream)?;
+        let key = self.stream_of(s, stream, self.current_or_lost(s)?)?;
         match s.streams.get(key) {
             Some(found) if found.default => usage("the default stream goes with its context"),
             Some(found) => Self::not_captured(found, "destroyed").map(|()| key),
@@ -89,7 +89,7 @@ impl Machine {
             return Err(stopped);
         }
         if s.devices[device as usize].lost {
-            return Err(Fail::new(ACL_ERROR_RT_LOST_HEARTBEAT, format!("device {device} is lost")));
+            return Err(Self::lost(device));
         }
         Ok(())
     }

@@ -480,6 +480,18 @@ fn in_mode_stop_the_first_failure_stops_the_context_and_stays() {
 }
 
 #[test]
+fn an_event_whose_stream_was_stopped_by_another_one_tells_of_it() {
+    let rig = Rig::lazy();
+    let (failing, other, event) = (rig.stream(), rig.stream(), rig.event());
+    assert_eq!(acl!(rig, aclrtSetStreamFailureMode(failing, ACL_STOP_ON_FAILURE)), 0);
+    rig.launch("noop", 1, other, &[]);
+    assert_eq!(rig.record(event, other), 0);
+    rig.launch("trap", 1, failing, &[]);
+    assert_eq!(rig.sync(failing), ACL_ERROR_RT_AICORE_TRAP_EXCEPTION);
+    assert_eq!(acl!(rig, aclrtSynchronizeEvent(event)), ACL_ERROR_RT_AICORE_TRAP_EXCEPTION, "its work was dropped");
+}
+
+#[test]
 fn an_event_behind_a_failure_tells_of_it() {
     let rig = Rig::lazy();
     let (stream, event) = (rig.stream(), rig.event());
