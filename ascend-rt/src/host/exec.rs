@@ -206,15 +206,15 @@ impl Machine {
 
     /// Completes a mark, and wakes who waits for it.
     fn reach(&self, s: &mut State, mark: Key, time: u64, failed: Option<Fail>) {
-        let mut refs = 0;
+        let mut waited = false;
         if let Some(found) = s.marks.get_mut(mark) {
             found.done = true;
             found.time = time;
             found.failed = failed;
-            refs = found.refs;
+            waited = found.waits > 0;
         }
         s.release(mark);
-        if refs > 2 || s.waiting > 0 {
+        if waited {
             for (_, stream) in s.streams.iter() {
                 if let (Some(Op::Wait { mark: of, .. }), Some(worker)) =
                     (stream.queue.front().map(|task| &task.op), &stream.worker)

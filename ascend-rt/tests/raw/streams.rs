@@ -108,6 +108,24 @@ fn event_status(rig: &Rig, event: aclrtEvent) -> aclrtEventRecordedStatus {
 }
 
 #[test]
+fn a_wait_ends_although_its_event_was_destroyed_or_recorded_again() {
+    for executor in ALL_EXECUTORS {
+        let rig = Rig::with(executor);
+        let (a, b, c, log) = (rig.stream(), rig.stream(), rig.stream(), rig.new_log());
+        let (gone, again) = (rig.event(), rig.event());
+        let gate = Gate::new();
+        gate.hold(&rig, a);
+        rig.log(log, 1, a);
+        assert_eq!((rig.record(gone, a), rig.record(again, a)), (0, 0));
+        assert_eq!((rig.wait(b, gone), rig.wait(c, again)), (0, 0));
+        assert_eq!((rig.record(again, b), acl!(rig, aclrtDestroyEvent(gone))), (0, 0));
+        gate.open();
+        assert_eq!((rig.sync(b), rig.sync(c)), (0, 0));
+        assert_eq!(rig.read_log(log), [1], "{executor:?}");
+    }
+}
+
+#[test]
 fn an_event_that_was_never_recorded_counts_as_complete() {
     let rig = Rig::lazy();
     let (stream, event, log) = (rig.stream(), rig.event(), rig.new_log());
