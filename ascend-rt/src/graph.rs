@@ -21,6 +21,7 @@ use crate::sys::*;
 use core::any::Any;
 use core::cell::{Cell, RefCell};
 use core::fmt;
+use core::marker::PhantomData;
 use core::panic::AssertUnwindSafe;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::borrow::Cow;
@@ -50,11 +51,43 @@ impl CaptureMode {
     }
 }
 
+thread_local! {
+    /// How often this thread holds the lock of captures, and the lock itself while that is at least once.
+    static HELD: RefCell<(usize, Option<MutexGuard<'static, ()>>)> = const { RefCell::new((0, None)) };
+}
+
+/// The time in which no other thread captures in [`CaptureMode::Global`].
+#[derive(Debug)]
+#[must_use = "captures are kept away only while the guard lives"]
+pub struct CaptureLock {
+    /// The lock is the thread's.
+    thread: PhantomData<*mut ()>,
+}
+
 /// Keeps captures in [`CaptureMode::Global`] away while it is held: such a capture takes it for its own time. Threads that
-/// must not fail because of one hold it around their blocking calls.
-pub fn capture_lock() -> MutexGuard<'static, ()> {
+/// must not fail because of one hold it around their blocking calls. A thread may take it again while it has it.
+pub fn capture_lock() -> CaptureLock {
     static LOCK: Mutex<()> = Mutex::new(());
-    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
+    HELD.with(|held| {
+        let mut held = held.borrow_mut();
+        if held.0 == 0 {
+            held.1 = Some(LOCK.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        held.0 += 1;
+    });
+    CaptureLock { thread: PhantomData }
+}
+
+impl Drop for CaptureLock {
+    fn drop(&mut self) {
+        HELD.with(|held| {
+            let mut held = held.borrow_mut();
+            held.0 -= 1;
+            if held.0 == 0 {
+                held.1 = None;
+            }
+        });
+    }
 }
 
 /// What a capture has recorded so far.

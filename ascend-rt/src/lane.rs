@@ -114,7 +114,10 @@ impl Lane {
 
     /// Looks how far the lane is, without waiting.
     pub(crate) fn advance(&self, context: &ContextInner) {
-        let mut state = self.state();
+        self.advance_state(context, &mut self.state());
+    }
+
+    fn advance_state(&self, context: &ContextInner, state: &mut State) {
         while let Some(&(upto, event)) = state.fences.front() {
             let mut status = ACL_EVENT_RECORDED_STATUS_NOT_READY;
             // SAFETY: the event lives until the lane gives it up, which takes the lock; `status` is written.
@@ -140,6 +143,10 @@ impl Lane {
         let Some(stream) = state.stream else { return Ok(None) };
         if self.is_capturing() {
             return Ok(None);
+        }
+        if state.spare.is_empty() {
+            // A lane that nobody synchronises would take a new event each time.
+            self.advance_state(context, state);
         }
         let event = match state.spare.pop() {
             Some(event) => event,

@@ -145,9 +145,6 @@ impl Machine {
         for module in s.modules.keys(|module| module.context == context) {
             Self::remove_module(s, module);
         }
-        if let Some(stopped) = found.stopped {
-            s.unseen.push(stopped.text.into_owned());
-        }
         // No promise says that memory outlives the context that was current when it was made; a program that relies on
         // it shall see it.
         let left = lock(&self.devices[found.device as usize].arena).of_context(context.0);
