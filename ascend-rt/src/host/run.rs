@@ -152,9 +152,9 @@ impl Machine {
         let (_to_block, to) = side(copy.to, copy.to_pitch)?;
         let (_from_block, from) = side(copy.from, copy.from_pitch)?;
         for row in 0..copy.height {
-            // SAFETY: both sides have been checked from the first to the last byte, for host memory as far as it is known
-            // here; the rest is the contract of the call. The locks above keep other tasks away from device memory, and
-            // the ranges may overlap.
+            // SAFETY: both sides have been checked from the first to the last byte, for host memory as far as it is
+            // known here; the rest is the contract of the call. The locks above keep other tasks away from device
+            // memory, and the ranges may overlap.
             unsafe {
                 core::ptr::copy(
                     from.add((row * copy.from_pitch) as usize),
