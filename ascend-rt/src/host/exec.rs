@@ -336,6 +336,7 @@ impl Machine {
         // The first failure stays where nothing runs after it; otherwise the last one does.
         if !(stop || lost) || stream.error.is_none() {
             stream.error = Some(failure.clone());
+            stream.failed_at = stream.end;
         }
         if stop && let Some(found) = s.contexts.get_mut(context) {
             found.stopped.get_or_insert(failure);

@@ -220,7 +220,8 @@ impl Machine {
                 (cost, run_blocks(&context, &function.kernel.run, function.kernel.barrier, device, site))
             }
         };
-        let stuck = matches!(&done, Err(fault) if fault.code == ACL_ERROR_RT_AICORE_TIMEOUT);
+        let timeouts = [ACL_ERROR_RT_AICORE_TIMEOUT, ACL_ERROR_RT_VECTOR_CORE_TIMEOUT];
+        let stuck = matches!(&done, Err(fault) if timeouts.contains(&fault.code));
         if cost > limit && done.is_ok() {
             done = Err(KernelFault::timeout(format!("it takes {cost} ns of virtual time, the limit is {limit} ns")));
         }
