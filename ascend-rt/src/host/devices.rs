@@ -47,7 +47,7 @@ impl Machine {
     /// A new context with its default stream.
     fn new_context(&self, s: &mut State, device: u32, primary: bool) -> Answer<Key> {
         if s.devices[device as usize].lost {
-            return Err(Fail::new(ACL_ERROR_RT_LOST_HEARTBEAT, format!("device {device} is lost")));
+            return Err(Self::lost(device));
         }
         self.take_stream(s, device, ACL_ERROR_RT_NO_STREAM_RESOURCE)?;
         let none_left = || Fail::new(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "no handle is left");

@@ -206,15 +206,15 @@ impl Machine {
 
     /// Completes a mark, and wakes who waits for it.
     fn reach(&self, s: &mut State, mark: Key, time: u64, failed: Option<Fail>) {
-        let mut refs = 0;
+        let mut waited = false;
         if let Some(found) = s.marks.get_mut(mark) {
             found.done = true;
             found.time = time;
             found.failed = failed;
-            refs = found.refs;
+            waited = found.waits > 0;
         }
         s.release(mark);
-        if refs > 2 || s.waiting > 0 {
+        if waited {
             for (_, stream) in s.streams.iter() {
                 if let (Some(Op::Wait { mark: of, .. }), Some(worker)) =
                     (stream.queue.front().map(|task| &task.op), &stream.worker)
@@ -265,8 +265,8 @@ impl Machine {
             s.devices[site.device as usize].lost = true;
         }
         if s.devices[site.device as usize].lost {
-            let fail = Fail::new(ACL_ERROR_RT_LOST_HEARTBEAT, format!("device {} is lost", site.device));
-            self.finish(&mut s, key, task, begin, Ran { cost: 0, bytes: 0, failure: Some(fail) });
+            let failure = Some(Self::lost(site.device));
+            self.finish(&mut s, key, task, begin, Ran { cost: 0, bytes: 0, failure });
             return s;
         }
         let program = task.op.calls_program();
@@ -352,7 +352,10 @@ impl Machine {
         while let Some(stream) = s.streams.get_mut(key) {
             let Some(task) = stream.queue.pop_front() else { break };
             stream.completed += 1;
-            let (end, failed) = (stream.end, stream.error.clone());
+            let end = stream.end;
+            let context = s.contexts.get(stream.context);
+            let failed =
+                stream.error.as_ref().or_else(|| context.and_then(|context| context.stopped.as_ref())).cloned();
             match task.op {
                 Op::Record { mark } => self.reach(s, mark, end, failed),
                 Op::Wait { mark, .. } => s.release(mark),

@@ -217,7 +217,8 @@ pub trait DeviceSpace: Send + Sync {
     fn write(&self, address: u64, bytes: &[u8]) -> Result<(), KernelFault>;
 
     /// Where the bytes of an address lie on the host, and how many there are from there to the end of the allocation:
-    /// for code that works on pointers.
+    /// for code that works on pointers. Unlike [`extent`](Self::extent), the end is rounded up to 32 bytes, as the units
+    /// of a card move 32 at a time; what is written beyond is found after the launch.
     ///
     /// The pointer is good for the time of the launch. What is read and written through it is outside the emulator's
     /// protection against races: the caller keeps to accesses that do not race, or to atomic ones.

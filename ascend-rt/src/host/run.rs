@@ -134,6 +134,9 @@ impl Machine {
         let second = to.into_iter().chain(from).max().filter(|second| Some(*second) != first);
         let _first = first.map(|device| self.token(device));
         let _second = second.map(|device| self.token(device));
+        // Held while it copies, so that pinned memory that is freed meanwhile stays until the copy is done.
+        let pinned =
+            [copy.to, copy.from].iter().any(|place| matches!(place, Place::Host(_))).then(|| lock(&self.pinned));
         let side = |place: Place, pitch: u64| -> Answer<(Option<Arc<Block>>, *mut u8)> {
             let span =
                 copy.span(pitch).ok_or_else(|| exception("the copy has more bytes than can be counted".to_owned()))?;
@@ -141,8 +144,8 @@ impl Machine {
                 Place::Device(address) => self.device_bytes(address, span).map(|(block, start)| (Some(block), start)),
                 Place::Host(pointer) => {
                     // Pinned memory may have been freed since the copy was queued.
-                    let known = lock(&self.pinned).kind(pointer.0.addr() as u64, span);
-                    known.map_err(|fault| exception(fault.0)).map(|_| (None, pointer.0))
+                    let known = pinned.as_ref().map(|pinned| pinned.kind(pointer.0.addr() as u64, span));
+                    known.transpose().map_err(|fault| exception(fault.0)).map(|_| (None, pointer.0))
                 }
             }
         };

@@ -145,7 +145,10 @@ pub(super) struct Task {
 pub(super) struct Mark {
     pub(super) done: bool,
     pub(super) time: u64,
+    /// The event, the record and the waits that refer to it.
     pub(super) refs: u32,
+    /// The waits among them that are queued.
+    pub(super) waits: u32,
     /// The stream that records it.
     pub(super) stream: Key,
     /// What had failed on that stream before, and was not returned by then.
