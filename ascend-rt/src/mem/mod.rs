@@ -27,6 +27,20 @@ pub use pool::{MemoryUse, PoolPolicy};
 ///
 /// Integers, floats, `half`'s types and arrays of them are such; a struct becomes one with zerocopy's derives. FP8 values
 /// and pairs of INT4 are bytes.
+///
+/// What has pointers, or patterns that are no value, is refused:
+///
+/// ```compile_fail
+/// fn references(context: &ascend_rt::Context) {
+///     let _ = context.alloc::<&'static u8>(8);
+/// }
+/// ```
+///
+/// ```compile_fail
+/// fn truths(context: &ascend_rt::Context) {
+///     let _ = context.alloc::<bool>(8);
+/// }
+/// ```
 pub trait DeviceRepr: FromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static {}
 
 impl<T: FromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static> DeviceRepr for T {}
