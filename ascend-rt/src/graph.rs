@@ -266,15 +266,14 @@ impl CapturingStream<'_> {
         }
         let context = self.state.context.inner();
         let _bound = context.bind().map_err(|error| self.state.fail(error))?;
-        // What the other stream had before is covered by an event, so that it can be waited for during the capture.
         if !joined {
-            inner.lane.ensure_fence(context, inner.lane.submitted()).map_err(|error| self.state.fail(error))?;
-        }
-        self.order(&self.stream, inner)?;
-        if !joined {
-            inner.lane.set_capturing(true);
+            if !inner.lane.begin_capture(context).map_err(|error| self.state.fail(error))? {
+                return Err(refuse(ACL_ERROR_RT_STREAM_CAPTURED, "the forked stream is being captured"));
+            }
+            // From here on the end of the capture sets it free.
             self.state.streams.borrow_mut().push(Arc::clone(inner));
         }
+        self.order(&self.stream, inner)?;
         let result = body(&CapturingStream { state: self.state, stream: Arc::clone(inner) });
         // The stream must be joined even when the closure failed, so that the capture can be ended.
         let join = self.order(inner, &self.stream);
@@ -350,16 +349,26 @@ impl Stream {
         let stream = Arc::clone(self.inner());
         let context = stream.context.inner();
         let call = Call::aclmdlRICaptureBegin;
+        let submission = Submission { stream: &stream, capture: None };
+        let locate = |error: Error| submission.locate(error);
+        // The thread may be the one that captures the stream already.
+        if stream.lane.is_capturing() {
+            return Err(submission.captured(call));
+        }
         let _lock = (mode == CaptureMode::Global).then(capture_lock);
-        let _bound = Submission { stream: &stream, capture: None }.begin(call)?;
-        let locate = |error: Error| error.on_device(context.device).on_stream(stream.lane.id);
+        context.usable(call.name()).map_err(locate)?;
+        let _bound = context.bind()?;
         context.reap();
-        stream.lane.ensure_fence(context, stream.lane.submitted()).map_err(locate)?;
+        if !stream.lane.begin_capture(context).map_err(locate)? {
+            return Err(submission.captured(call));
+        }
         // SAFETY: the stream lives.
         let code = unsafe { context.raw().aclmdlRICaptureBegin(stream.handle.get(), mode.raw()) };
-        context.check(call, code).map_err(locate)?;
+        if let Err(error) = context.check(call, code) {
+            stream.lane.end_capture();
+            return Err(locate(error));
+        }
         let counted = Counted::new(context);
-        stream.lane.set_capturing(true);
 
         let state = CaptureState {
             context: stream.context.clone(),
@@ -379,7 +388,7 @@ impl Stream {
         let ended = context.check(Call::aclmdlRICaptureEnd, code).map_err(locate);
         drop(counted);
         for joined in state.streams.take() {
-            joined.lane.set_capturing(false);
+            joined.lane.end_capture();
         }
         let events = state.events.take();
         // From here on the graph, whole or half, is destroyed with everything it has when it is dropped.

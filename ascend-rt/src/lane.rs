@@ -14,8 +14,8 @@
 //! Tickets are taken after the submission, and a fence reads the count before it records: so what a fence covers was
 //! submitted before it, whichever threads submitted.
 //!
-//! Locks: that of a track may be held while one of a lane is taken; of two lanes never both; never a lock of a pool
-//! under that of a lane.
+//! Locks: the gate of a lane comes first; that of a track may be held while the state of a lane is taken; of two lanes never
+//! both states; never a lock of a pool under that of a lane.
 
 use crate::context::ContextInner;
 use crate::error::Result;
@@ -24,7 +24,7 @@ use crate::raw::Call;
 use crate::sys::*;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 /// What is done when the stream is gone.
 const EVERYTHING: u64 = u64::MAX;
@@ -35,8 +35,12 @@ pub(crate) struct Lane {
     pub(crate) id: Option<i32>,
     submitted: AtomicU64,
     done: AtomicU64,
-    /// Submissions are recorded, not run: they get no tickets, and no event may be recorded.
+    /// Submissions are recorded, not run: they get no tickets, and no event may be recorded. Changes under the gate and
+    /// the state.
     capturing: AtomicBool,
+    /// Held to be read by who submits beside a capture, from the look at `capturing` to the end of the call: what slipped
+    /// into a capture would not be owned by its graph.
+    gate: RwLock<()>,
     state: Mutex<State>,
     /// Per other lane, the ticket up to which this one already waits for it.
     seen: Mutex<Vec<(u64, u64)>>,
@@ -69,6 +73,7 @@ impl Lane {
             submitted: AtomicU64::new(0),
             done: AtomicU64::new(0),
             capturing: AtomicBool::new(false),
+            gate: RwLock::new(()),
             state: Mutex::new(State { stream: Some(stream), fences: VecDeque::new(), spare: Vec::new() }),
             seen: Mutex::new(Vec::new()),
         })
@@ -107,9 +112,29 @@ impl Lane {
         self.capturing.load(Ordering::Acquire)
     }
 
-    /// Begins or ends the time in which submissions are recorded. Says whether it changed.
-    pub(crate) fn set_capturing(&self, on: bool) -> bool {
-        self.capturing.swap(on, Ordering::AcqRel) != on
+    /// Keeps captures of the stream from beginning. None while one runs.
+    pub(crate) fn enter(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+        if self.is_capturing() { None } else { Some(gate) }
+    }
+
+    /// Begins the time in which submissions are recorded, when nobody is submitting. False if it has begun already.
+    pub(crate) fn begin_capture(&self, context: &ContextInner) -> Result<bool> {
+        let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
+        if self.is_capturing() {
+            return Ok(false);
+        }
+        // What was submitted before can be waited for meanwhile.
+        self.fence(context, &mut state, self.submitted())?;
+        self.capturing.store(true, Ordering::Release);
+        Ok(true)
+    }
+
+    /// Ends it.
+    pub(crate) fn end_capture(&self) {
+        let _state = self.state();
+        self.capturing.store(false, Ordering::Release);
     }
 
     /// Looks how far the lane is, without waiting.

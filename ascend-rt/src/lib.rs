@@ -6,6 +6,7 @@
 extern crate self as ascend_rt;
 
 pub mod acl;
+mod callback;
 mod context;
 mod device;
 pub mod error;

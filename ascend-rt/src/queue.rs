@@ -12,7 +12,7 @@ use crate::raw::Call;
 use crate::stream::StreamInner;
 use crate::sys::*;
 use core::ffi::CStr;
-use std::sync::Arc;
+use std::sync::{Arc, RwLockReadGuard};
 
 /// Where a submission goes: a stream, and the capture that records it.
 #[derive(Clone, Copy)]
@@ -49,24 +49,38 @@ impl Use<'_> {
     }
 }
 
+/// The time of a submission.
+pub(crate) struct Begun<'a> {
+    _bound: Bound<'a>,
+    _gate: Option<RwLockReadGuard<'a, ()>>,
+}
+
 impl<'a> Submission<'a> {
-    /// Refuses what cannot be submitted, and makes the context current.
-    pub(crate) fn begin(&self, call: Call) -> Result<Bound<'a>> {
+    /// Refuses what cannot be submitted, and makes the context current. No capture of the stream begins before the guard
+    /// goes.
+    pub(crate) fn begin(&self, call: Call) -> Result<Begun<'a>> {
         let context = self.stream.context.inner();
         context.usable(call.name()).map_err(|error| self.locate(error))?;
-        if self.capture.is_none() && self.stream.lane.is_capturing() {
-            return Err(self.locate(Error::as_code(
-                call,
-                ACL_ERROR_RT_STREAM_CAPTURED,
-                "the stream is being captured: submit through the capture",
-            )));
-        }
-        context.bind()
+        let gate = if self.capture.is_none() {
+            let Some(gate) = self.stream.lane.enter() else { return Err(self.captured(call)) };
+            Some(gate)
+        } else {
+            None
+        };
+        Ok(Begun { _bound: context.bind()?, _gate: gate })
+    }
+
+    /// The refusal of what is submitted beside a capture.
+    pub(crate) fn captured(&self, call: Call) -> Error {
+        let detail = "the stream is being captured: submit through the capture";
+        self.locate(Error::as_code(call, ACL_ERROR_RT_STREAM_CAPTURED, detail))
     }
 
     /// Adds the stream to an error, and remembers it as the first one of a capture.
     pub(crate) fn locate(&self, error: Error) -> Error {
-        let error = error.on_device(self.stream.context.device_index()).on_stream(self.stream.lane.id);
+        let captured = self.capture.is_some() || self.stream.lane.is_capturing();
+        let error =
+            error.on_device(self.stream.context.device_index()).on_stream(self.stream.lane.id).in_capture(captured);
         if let Some(capture) = self.capture {
             capture.note(&error);
         }
@@ -129,7 +143,7 @@ impl<'a> Submission<'a> {
 
     /// Submits one call with what it uses.
     pub(crate) fn submit(&self, call: Call, uses: &[Use<'_>], run: impl FnOnce() -> aclError) -> Result<()> {
-        let bound = self.begin(call)?;
+        let begun = self.begin(call)?;
         for (index, &what) in uses.iter().enumerate() {
             if let Err(error) = self.prepare(call, what) {
                 for &before in &uses[..index] {
@@ -152,7 +166,7 @@ impl<'a> Submission<'a> {
         if let Some(capture) = self.capture {
             capture.count(call);
         }
-        drop(bound);
+        drop(begun);
         Ok(())
     }
 }

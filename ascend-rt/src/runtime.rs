@@ -13,6 +13,7 @@ use crate::raw::{Call, Library, Raw};
 use crate::sys::*;
 use core::ffi::{CStr, c_char};
 use core::fmt;
+use core::time::Duration;
 use once_cell::sync::OnceCell;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -90,19 +91,20 @@ impl Feature {
         Self::Ranges,
     ];
 
-    /// The call that is there exactly where the feature is.
-    fn call(self) -> Call {
+    /// The calls of which one is there exactly where the feature is.
+    fn calls(self) -> &'static [Call] {
         match self {
-            Self::LoadFromMemory => Call::aclrtBinaryLoadFromData,
-            Self::HostFunctions => Call::aclrtLaunchHostFunc,
+            Self::LoadFromMemory => &[Call::aclrtBinaryLoadFromData],
+            // The second came with 8.1, and needs a thread of ours.
+            Self::HostFunctions => &[Call::aclrtLaunchHostFunc, Call::aclrtLaunchCallback],
             // The attribute has no symbol; this one came with it.
-            Self::LaunchTimeout => Call::aclrtLaunchKernelWithHostArgs,
-            Self::DeviceFacts => Call::aclrtGetDeviceInfo,
-            Self::StreamBudget => Call::aclrtGetStreamAvailableNum,
-            Self::ProcessTimeout => Call::aclrtSetOpExecuteTimeOutV2,
-            Self::GraphDump => Call::aclmdlRIDebugJsonPrint,
-            Self::Profiler => Call::aclprofStart,
-            Self::Ranges => Call::mstxDomainRangeStartA,
+            Self::LaunchTimeout => &[Call::aclrtLaunchKernelWithHostArgs],
+            Self::DeviceFacts => &[Call::aclrtGetDeviceInfo],
+            Self::StreamBudget => &[Call::aclrtGetStreamAvailableNum],
+            Self::ProcessTimeout => &[Call::aclrtSetOpExecuteTimeOutV2],
+            Self::GraphDump => &[Call::aclmdlRIDebugJsonPrint],
+            Self::Profiler => &[Call::aclprofStart],
+            Self::Ranges => &[Call::mstxDomainRangeStartA],
         }
     }
 }
@@ -332,8 +334,9 @@ impl Runtime {
     /// Whether the backend can do something. The profiler's library is opened to find out.
     #[must_use]
     pub fn has(&self, feature: Feature) -> bool {
-        let call = feature.call();
-        self.inner.raw.has(call) || (self.inner.raw.load(call.library()).is_ok() && self.inner.raw.has(call))
+        feature.calls().iter().any(|&call| {
+            self.inner.raw.has(call) || (self.inner.raw.load(call.library()).is_ok() && self.inner.raw.has(call))
+        })
     }
 
     /// The version of the runtime library, as `9.1.0`, if it tells.
@@ -371,6 +374,21 @@ impl Runtime {
         }
         let text = std::fs::read_to_string("/usr/local/Ascend/driver/version.info").ok()?;
         text.lines().find_map(|line| line.strip_prefix("Version=")).map(|version| version.trim().to_owned())
+    }
+
+    /// Limits the time of every kernel of the process that has no limit of its own. Returns the limit in force, which the
+    /// hardware rounds; about 18 minutes without one.
+    ///
+    /// # Errors
+    ///
+    /// This version of CANN has no such call ([`Feature::ProcessTimeout`]), or the call failed.
+    pub fn set_kernel_timeout(&self, limit: Duration) -> Result<Duration> {
+        let mut actual = 0;
+        let us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
+        // SAFETY: `actual` is written.
+        let code = unsafe { self.inner.raw.aclrtSetOpExecuteTimeOutV2(us, &raw mut actual) };
+        self.inner.check(Call::aclrtSetOpExecuteTimeOutV2, code)?;
+        Ok(Duration::from_micros(actual))
     }
 
     /// What is there and what is not: libraries, versions, and the calls that this version lacks.

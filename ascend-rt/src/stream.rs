@@ -2,6 +2,7 @@
 
 //! Streams: queues of work.
 
+use crate::callback::HostCalls;
 use crate::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{Completion, Event, EventKind, Plain, Timed, milliseconds};
@@ -14,7 +15,6 @@ use crate::raw::Call;
 use crate::sys::*;
 use core::ffi::c_void;
 use core::fmt;
-use core::panic::AssertUnwindSafe;
 use core::time::Duration;
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -42,23 +42,9 @@ pub(crate) struct StreamInner {
     pub(crate) context: Context,
     pub(crate) handle: Handle,
     pub(crate) lane: Arc<Lane>,
-    calls: Mutex<HostCalls>,
+    calls: HostCalls,
     /// What the last replayed graph is made of, for the message of a failure.
     last_graph: Mutex<Option<Arc<[Cow<'static, str>]>>>,
-}
-
-/// Functions to be called on the host.
-#[derive(Default)]
-struct HostCalls {
-    /// Those that were queued, until they have run.
-    queued: Vec<Arc<HostCall>>,
-    /// What the first one said that panicked.
-    panics: Arc<Mutex<Option<String>>>,
-}
-
-struct HostCall {
-    function: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-    panics: Arc<Mutex<Option<String>>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -66,33 +52,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a queued host function; the argument is an `Arc<HostCall>` that was turned into a pointer.
-unsafe extern "C" fn run_host_call(argument: *mut c_void) {
-    // SAFETY: the pointer comes from `Arc::into_raw` in `host_func`, and the runtime passes it once.
-    let call = unsafe { Arc::from_raw(argument.cast_const().cast::<HostCall>()) };
-    let function = lock(&call.function).take();
-    let Some(function) = function else { return };
-    // A panic must not cross into the library.
-    if let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(function)) {
-        let text = panic_text(&*panic);
-        // What a panic carries may panic when it is dropped.
-        core::mem::forget(panic);
-        lock(&call.panics).get_or_insert(text);
-    }
-}
-
-fn panic_text(panic: &(dyn core::any::Any + Send)) -> String {
-    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
-        (Some(text), _) => (*text).to_owned(),
-        (_, Some(text)) => text.clone(),
-        _ => "no message".to_owned(),
-    }
-}
-
 impl StreamInner {
     /// Adds to an error what is known of the stream.
     fn locate(&self, error: Error) -> Error {
-        let error = error.on_stream(self.lane.id);
+        let error = error.on_stream(self.lane.id).in_capture(self.lane.is_capturing());
         let graph = lock(&self.last_graph).clone();
         match graph {
             Some(ops) if error.code().0 == ACL_ERROR_RT_MODEL_EXECUTE => {
@@ -116,6 +79,7 @@ impl Drop for StreamInner {
                 // After a failure the rest of the queue may never end. A capture that was left open never does.
                 let force = context.is_poisoned() || self.lane.is_capturing();
                 self.lane.close(context, |stream| {
+                    self.calls.unsubscribe(&self.context, stream, !force);
                     if force {
                         // SAFETY: this was the last owner of the stream.
                         let code = unsafe { context.raw().aclrtDestroyStreamForce(stream.get()) };
@@ -133,12 +97,7 @@ impl Drop for StreamInner {
                 self.lane.close(context, |_| ());
             }
         }
-        // What was queued and never ran is dropped here. If the library kept the pointer, it finds nothing to call.
-        let queued = core::mem::take(&mut lock(&self.calls).queued);
-        for call in queued {
-            let function = lock(&call.function).take();
-            drop(function);
-        }
+        self.calls.close();
     }
 }
 
@@ -207,7 +166,7 @@ impl Stream {
                 context: context.clone(),
                 handle,
                 lane,
-                calls: Mutex::default(),
+                calls: HostCalls::default(),
                 last_graph: Mutex::new(None),
             }),
         };
@@ -279,9 +238,7 @@ impl Stream {
         context.check(call, code).map_err(|error| self.inner.locate(error))?;
         self.inner.lane.complete(ticket);
         context.reap();
-        let panics = Arc::clone(&lock(&self.inner.calls).panics);
-        let panicked = lock(&panics).take();
-        if let Some(text) = panicked {
+        if let Some(text) = self.inner.calls.take_panic() {
             return Err(self.inner.locate(Error::refused(ErrorKind::HostFunction, call.name(), text)));
         }
         // The library may say that all is well once the failure has been told.
@@ -411,28 +368,11 @@ impl Stream {
     /// is being captured.
     pub fn host_func(&self, function: impl FnOnce() + Send + 'static) -> Result<()> {
         let submission = self.submission();
-        let call = Call::aclrtLaunchHostFunc;
-        let _bound = submission.begin(call)?;
-        let mut calls = lock(&self.inner.calls);
-        calls.queued.retain(|call| lock(&call.function).is_some());
-        let host_call =
-            Arc::new(HostCall { function: Mutex::new(Some(Box::new(function))), panics: Arc::clone(&calls.panics) });
-        let argument = Arc::into_raw(Arc::clone(&host_call));
-        // SAFETY: the function takes the pointer as an `Arc`, and is called once.
-        let code = unsafe {
-            submission.raw().aclrtLaunchHostFunc(
-                self.inner.handle.get(),
-                Some(run_host_call),
-                argument.cast_mut().cast::<c_void>(),
-            )
-        };
-        if let Err(error) = self.inner.context.inner().check(call, code) {
-            // SAFETY: the call failed, so nobody else has the pointer.
-            drop(unsafe { Arc::from_raw(argument) });
-            return Err(submission.locate(error));
-        }
-        calls.queued.push(host_call);
-        Ok(())
+        let _begun = submission.begin(Call::aclrtLaunchHostFunc)?;
+        self.inner
+            .calls
+            .submit(&self.inner.context, self.inner.handle, function)
+            .map_err(|error| submission.locate(error))
     }
 
     /// Stops the stream: its work is discarded, and those who wait for it get an error. After that, drop it.

@@ -150,7 +150,13 @@ fn memory_and_modules_come_and_go_during_a_capture() {
             let loaded = module(&context);
             let next = loaded.kernel::<Next>()?;
             // SAFETY: the buffers are of one length.
-            unsafe { next.launch(capture, 1, Next { input: (&inside).into(), out: (&mut buffer).into() }) }?;
+            unsafe {
+                next.launch(
+                    capture,
+                    1,
+                    Next { n: inside.len() as u32, input: (&inside).into(), out: (&mut buffer).into() },
+                )
+            }?;
             drop(context.alloc::<u32>(1000)?);
             // Buffer, module and kernel are dropped here; the graph has them.
             Ok(())
@@ -519,7 +525,9 @@ fn a_graph_keeps_what_it_is_given() {
             capture.keep(foreign.clone());
             let launch = Launch::blocks(1).named("named");
             // SAFETY: the kernel writes the whole buffer and nothing else.
-            unsafe { kernels.set.launch(capture, launch, Set { out: (&mut buffer).into(), value: 1 }) }
+            unsafe {
+                kernels.set.launch(capture, launch, Set { n: buffer.len() as u32, out: (&mut buffer).into(), value: 1 })
+            }
         })
         .expect("capture");
     assert_eq!(Arc::strong_count(&foreign), 2);

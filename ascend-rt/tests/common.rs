@@ -27,12 +27,14 @@ kernel! {
     pub kernel Set("set") on vector {
         out: out u32,
         value: scalar u32,
+        n: scalar u32,
     }
 
     /// `out = in + 1`
     pub kernel Next("next") on vector {
         input: in u32,
         out: out u32,
+        n: scalar u32,
     }
 
     /// Reads beyond its buffer.
@@ -68,14 +70,13 @@ fn axpy(ctx: &BlockCtx<'_>) -> Result<(), KernelFault> {
 }
 
 fn set(ctx: &BlockCtx<'_>) -> Result<(), KernelFault> {
-    let (out, value) = (ctx.args().buffer(0)?, ctx.args().scalar::<u32>(1)?);
-    let n = out.bytes() / 4;
-    out.write(0, &vec![value; n])
+    let (out, value, n) = (ctx.args().buffer(0)?, ctx.args().scalar::<u32>(1)?, ctx.args().scalar::<u32>(2)?);
+    out.write(0, &vec![value; n as usize])
 }
 
 fn next(ctx: &BlockCtx<'_>) -> Result<(), KernelFault> {
-    let (input, out) = (ctx.args().buffer(0)?, ctx.args().buffer(1)?);
-    let mut values = input.read::<u32>(0, input.bytes() / 4)?;
+    let (input, out, n) = (ctx.args().buffer(0)?, ctx.args().buffer(1)?, ctx.args().scalar::<u32>(2)?);
+    let mut values = input.read::<u32>(0, n as usize)?;
     for value in &mut values {
         *value = value.wrapping_add(1);
     }
@@ -162,7 +163,7 @@ impl Kernels {
         value: u32,
     ) -> ascend_rt::Result<()> {
         // SAFETY: the kernel writes the whole buffer and nothing else.
-        unsafe { self.set.launch(queue, 1, Set { out: out.into(), value }) }
+        unsafe { self.set.launch(queue, 1, Set { n: out.len() as u32, out: out.into(), value }) }
     }
 
     /// `out = input + 1`; the buffers are of one length.
@@ -174,7 +175,7 @@ impl Kernels {
     ) -> ascend_rt::Result<()> {
         // SAFETY: the kernel reads one buffer and writes as much into the other; where that is too short, the emulator
         // finds it.
-        unsafe { self.next.launch(queue, 1, Next { input: input.into(), out: out.into() }) }
+        unsafe { self.next.launch(queue, 1, Next { n: input.len() as u32, input: input.into(), out: out.into() }) }
     }
 
     /// Fails on the device with 507015.

@@ -121,6 +121,26 @@ fn no_limit_at_all_asks_and_does_not_wait() {
 }
 
 #[test]
+fn the_process_has_a_limit_for_kernels() {
+    let (context, kernels) = {
+        let slow = <Empty as ascend_rt::kernel::KernelSig>::on_host(|_| Ok(())).expect("layout");
+        let slow = slow.with_cost(|_| Duration::from_secs(3));
+        let context = context_of(config().kernel("test", "empty", slow)).0;
+        let kernels = Kernels::new(&context);
+        (context, kernels)
+    };
+    let stream = context.stream().expect("stream");
+    // SAFETY: the kernel does nothing.
+    let launch = || unsafe { kernels.empty.launch(&stream, 1, Empty {}) };
+    launch().expect("launch");
+    stream.synchronize().expect("within the usual limit");
+    let actual = context.runtime().set_kernel_timeout(Duration::from_secs(2)).expect("limit");
+    assert!(actual >= Duration::from_secs(2) && actual < Duration::from_secs(3), "{actual:?}");
+    launch().expect("launch");
+    assert_eq!(stream.synchronize().expect_err("over the limit").name(), Some("ACL_ERROR_RT_AICORE_TIMEOUT"));
+}
+
+#[test]
 fn a_lost_device_is_fatal() {
     let context = context_of(config().fault(Fault::device_lost(0))).0;
     let kernels = Kernels::new(&context);
@@ -162,7 +182,13 @@ fn a_failing_replay_names_the_tasks_of_the_graph() {
             kernels.set(capture, &mut one, 1)?;
             let launch = Launch::blocks(1).named("router");
             // SAFETY: the buffers are of one length.
-            unsafe { kernels.next.launch(capture, launch, Next { input: (&one).into(), out: (&mut two).into() }) }
+            unsafe {
+                kernels.next.launch(
+                    capture,
+                    launch,
+                    Next { n: one.len() as u32, input: (&one).into(), out: (&mut two).into() },
+                )
+            }
         })
         .expect("capture");
     graph.replay(&stream).expect("a replay only queues");
@@ -192,7 +218,9 @@ fn every_call_that_fails_leaves_things_whole() {
         let mut graph = stream.capture(CaptureMode::default(), |capture| {
             capture.upload_pinned(&host, &mut one)?;
             // SAFETY: the buffers are of one length.
-            unsafe { next.launch(capture, 1, Next { input: (&one).into(), out: (&mut two).into() }) }?;
+            unsafe {
+                next.launch(capture, 1, Next { n: one.len() as u32, input: (&one).into(), out: (&mut two).into() })
+            }?;
             capture.fork(&other, |capture| capture.download_pinned(&two, &mut host))
         })?;
         graph.replay(&stream)?.synchronize()?;

@@ -4,7 +4,7 @@
 //! place of the card's. It does everything at once and its kernels do nothing; what is tested is the way there.
 
 use crate::common::*;
-use crate::open::whole;
+use crate::open::{library, needed, whole};
 use ascend_rt::{Arch, Blob, CaptureMode, Choice, Context, ErrorKind, Module, Queue, Runtime};
 use std::cell::Cell;
 
@@ -98,6 +98,26 @@ fn a_time_limit_that_the_library_does_not_know_is_refused() {
     // SAFETY: the kernel does nothing.
     let error = unsafe { empty.launch(&stream, launch, Empty {}) }.expect_err("it came later");
     assert_eq!((error.kind(), error.name()), (&ErrorKind::Unsupported, Some("ACL_ERROR_API_NOT_SUPPORT")));
+}
+
+#[test]
+fn host_functions_of_an_older_library_have_a_thread_of_ours() {
+    let Some(path) = library("callbacks/libascendcl.so", &["-DFAKE_CALLBACKS"], needed) else { return };
+    let runtime = Runtime::open(Choice::AclAt(path)).expect("open");
+    assert!(runtime.has(ascend_rt::Feature::HostFunctions));
+    let context = runtime.device(0).expect("device").isolated().expect("context");
+    let stream = context.stream().expect("stream");
+    let (send, receive) = std::sync::mpsc::channel();
+    for number in 0..3 {
+        let send = send.clone();
+        stream.host_func(move || send.send(number).expect("the test listens")).expect("host function");
+    }
+    stream.host_func(|| panic!("caught")).expect("host function");
+    drop(send);
+    assert_eq!(receive.iter().collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(stream.synchronize().expect_err("a panic").detail(), "caught");
+    drop(stream);
+    assert!(context.take_drop_error().is_none());
 }
 
 thread_local! {

@@ -16,5 +16,6 @@ mod library;
 mod memory;
 mod open;
 mod profiling;
+mod program_order;
 mod seeded;
 mod threads;

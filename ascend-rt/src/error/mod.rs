@@ -35,6 +35,7 @@ struct Inner {
     device: Option<u32>,
     stream: Option<i32>,
     op: Option<&'static str>,
+    captured: bool,
     first: Option<Arc<Error>>,
 }
 
@@ -193,6 +194,7 @@ impl Error {
             device: None,
             stream: None,
             op: crate::prof::current_op(),
+            captured: false,
             first: None,
         }))
     }
@@ -209,6 +211,7 @@ impl Error {
             device: None,
             stream: None,
             op: crate::prof::current_op(),
+            captured: false,
             first: None,
         }))
     }
@@ -258,6 +261,11 @@ impl Error {
 
     pub(crate) fn on_stream(mut self, stream: Option<i32>) -> Self {
         self.0.stream = self.0.stream.or(stream);
+        self
+    }
+
+    pub(crate) fn in_capture(mut self, captured: bool) -> Self {
+        self.0.captured |= captured;
         self
     }
 
@@ -320,6 +328,12 @@ impl Error {
     #[must_use]
     pub fn stream(&self) -> Option<i32> {
         self.0.stream
+    }
+
+    /// Whether the stream was being captured.
+    #[must_use]
+    pub fn captured(&self) -> bool {
+        self.0.captured
     }
 
     /// The innermost [range](crate::range!) or launch name of the thread that failed.
@@ -505,6 +519,9 @@ impl fmt::Display for Error {
         }
         if let Some(stream) = inner.stream {
             place(f, "stream", &stream)?;
+        }
+        if inner.captured {
+            place(f, "being", &"captured")?;
         }
         if let Some(op) = inner.op {
             place(f, "in", &op)?;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::chip::Chip;
 use super::faults::Fault;
 use super::kernel::HostKernel;
+use super::memory::MAX_DEVICES;
 use super::report::ReportSlot;
 use crate::raw::Call;
 
@@ -20,7 +21,8 @@ pub enum Executor {
     #[default]
     Threads,
     /// No threads: at each call a random number of tasks, each from a random stream whose next task can run. The same
-    /// seed gives the same order. Finds waits that are missing; a kernel's blocks and a graph's branches are shuffled too.
+    /// seed gives the same order. Finds waits that are missing; a kernel's blocks and a graph's branches are shuffled
+    /// too.
     ///
     /// The order is reproducible as long as one thread of the program uses the machine.
     Seeded(u64),
@@ -56,9 +58,9 @@ pub enum FullQueue {
 
 /// What tasks cost on the virtual clock.
 ///
-/// Time never comes from the machine: a task begins when its stream is free, its waits are over and it has been submitted,
-/// and ends after its cost. The host's own clock moves only when a call waits. So times are the same in every run and
-/// with every executor. They are a model, not a prediction for a card.
+/// Time never comes from the machine: a task begins when its stream is free, its waits are over and it has been
+/// submitted, and ends after its cost. The host's own clock moves only when a call waits. So times are the same in
+/// every run and with every executor. They are a model, not a prediction for a card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CostModel {
@@ -66,8 +68,8 @@ pub struct CostModel {
     pub kernel: Duration,
     /// What every copy or fill costs before its bytes.
     pub copy: Duration,
-    /// Bytes per microsecond of device memory: kernels without a stated cost (the bytes of their buffers), fills, copies
-    /// on one device (each byte is read and written).
+    /// Bytes per microsecond of device memory: kernels without a stated cost (the bytes of their buffers), fills,
+    /// copies on one device (each byte is read and written).
     pub device_bytes_per_us: u64,
     /// Bytes per microsecond between host and device, and between devices.
     pub link_bytes_per_us: u64,
@@ -130,7 +132,14 @@ pub(super) fn nanoseconds(duration: Duration) -> u64 {
 /// ```
 #[derive(Clone)]
 pub struct HostConfig {
+    settings: Box<Settings>,
+}
+
+/// What a configuration says. Boxed, as it is large and often one of several choices.
+#[derive(Clone)]
+pub(super) struct Settings {
     pub(super) chips: Vec<Chip>,
+    no_device: bool,
     pub(super) capacity: Option<u64>,
     pub(super) pinned_limit: u64,
     pub(super) executor: Executor,
@@ -152,10 +161,10 @@ pub struct HostConfig {
 impl fmt::Debug for HostConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HostConfig")
-            .field("chips", &self.chips.iter().map(|chip| &chip.name).collect::<Vec<_>>())
-            .field("executor", &self.executor)
-            .field("kernels", &self.kernels.len())
-            .field("faults", &self.faults.len())
+            .field("chips", &self.settings.chips.iter().map(|chip| &chip.name).collect::<Vec<_>>())
+            .field("executor", &self.settings.executor)
+            .field("kernels", &self.settings.kernels.len())
+            .field("faults", &self.settings.faults.len())
             .finish_non_exhaustive()
     }
 }
@@ -170,8 +179,9 @@ impl HostConfig {
     /// One device of the default chip, one thread per stream, nothing planned to fail.
     #[must_use]
     pub fn new() -> Self {
-        Self {
+        let settings = Settings {
             chips: Vec::new(),
+            no_device: false,
             capacity: None,
             pinned_limit: 200 << 30,
             executor: Executor::default(),
@@ -188,92 +198,93 @@ impl HostConfig {
             without: Vec::new(),
             trace: false,
             report: None,
-        }
+        };
+        Self { settings: Box::new(settings) }
     }
 
-    /// Adds a device.
+    /// Adds a device. A machine has at most 128; more are left out.
     #[must_use]
     pub fn device(mut self, chip: Chip) -> Self {
-        self.chips.push(chip);
+        self.settings.chips.push(chip);
         self
     }
 
-    /// Adds several devices of one chip.
+    /// Adds several devices of one chip, as [`device`](Self::device) does.
     #[must_use]
     pub fn devices(mut self, count: usize, chip: Chip) -> Self {
-        self.chips.extend(std::iter::repeat_n(chip, count));
+        self.settings.chips.extend(std::iter::repeat_n(chip, count));
         self
     }
 
     /// Says that there is no device at all: what a program sees when no card is visible.
     #[must_use]
     pub fn no_device(mut self) -> Self {
-        self.chips.clear();
-        self.capacity = Some(0);
+        self.settings.chips.clear();
+        self.settings.no_device = true;
         self
     }
 
     /// Limits the memory of every device to so many bytes, instead of what its chip has.
     #[must_use]
     pub fn capacity(mut self, bytes: u64) -> Self {
-        self.capacity = Some(bytes);
+        self.settings.capacity = Some(bytes);
         self
     }
 
     /// Limits pinned memory of the host; 200 GiB without it.
     #[must_use]
     pub fn pinned_limit(mut self, bytes: u64) -> Self {
-        self.pinned_limit = bytes;
+        self.settings.pinned_limit = bytes;
         self
     }
 
     /// Chooses how queued tasks run.
     #[must_use]
     pub fn executor(mut self, executor: Executor) -> Self {
-        self.executor = executor;
+        self.settings.executor = executor;
         self
     }
 
     /// Limits the queue of a stream to so many tasks (at least one; 2048 without it), and says what a full one does.
     #[must_use]
     pub fn queue(mut self, tasks: usize, full: FullQueue) -> Self {
-        self.queue_limit = tasks.max(1);
-        self.full_queue = full;
+        self.settings.queue_limit = tasks.max(1);
+        self.settings.full_queue = full;
         self
     }
 
     /// Says what fresh memory holds.
     #[must_use]
     pub fn fill(mut self, fill: Fill) -> Self {
-        self.fill = fill;
+        self.settings.fill = fill;
         self
     }
 
     /// Keeps the storage of freed memory until so many bytes were freed after it; 16 MiB per device without it.
     #[must_use]
     pub fn quarantine(mut self, bytes: u64) -> Self {
-        self.quarantine = bytes;
+        self.settings.quarantine = bytes;
         self
     }
 
     /// Sets the costs on the virtual clock.
     #[must_use]
     pub fn cost(mut self, cost: CostModel) -> Self {
-        self.cost = cost;
+        self.settings.cost = cost;
         self
     }
 
     /// Limits the virtual time of a kernel; beyond it, 507014. About 1091 s without it.
     #[must_use]
     pub fn op_timeout(mut self, limit: Duration) -> Self {
-        self.op_timeout = limit;
+        self.settings.op_timeout = limit;
         self
     }
 
     /// How long destroying a graph waits for a running replay before 107037; 10 s without it.
     #[must_use]
     pub fn destroy_wait(mut self, limit: Duration) -> Self {
-        self.destroy_wait = limit;
+        self.settings.destroy_wait = limit;
         self
     }
 
@@ -281,35 +292,35 @@ impl HostConfig {
     /// one; 2000 without it).
     #[must_use]
     pub fn graph_lane_tasks(mut self, tasks: u32) -> Self {
-        self.graph_lane_tasks = tasks.max(1);
+        self.settings.graph_lane_tasks = tasks.max(1);
         self
     }
 
     /// Plans something to fail.
     #[must_use]
     pub fn fault(mut self, fault: Fault) -> Self {
-        self.faults.push(fault);
+        self.settings.faults.push(fault);
         self
     }
 
     /// Gives the machine a kernel, for this machine only; it goes before one that is registered for the process.
     #[must_use]
     pub fn kernel(mut self, module: &str, name: &str, kernel: HostKernel) -> Self {
-        self.kernels.push((module.into(), name.into(), kernel));
+        self.settings.kernels.push((module.into(), name.into(), kernel));
         self
     }
 
     /// Takes a call away, as an older version lacks it.
     #[must_use]
     pub fn without(mut self, call: Call) -> Self {
-        self.without.push(call);
+        self.settings.without.push(call);
         self
     }
 
     /// Records a timeline from the start; see [`Host::trace_json`](super::Host::trace_json).
     #[must_use]
     pub fn trace(mut self) -> Self {
-        self.trace = true;
+        self.settings.trace = true;
         self
     }
 
@@ -317,17 +328,22 @@ impl HostConfig {
     /// to standard error.
     #[must_use]
     pub fn report_to(mut self, slot: &ReportSlot) -> Self {
-        self.report = Some(slot.clone());
+        self.settings.report = Some(slot.clone());
         self
     }
 
+    pub(super) fn into_settings(self) -> Settings {
+        *self.settings
+    }
+}
+
+impl Settings {
     /// The devices: one of the default chip unless something else was said.
     pub(super) fn resolved_chips(&self) -> Vec<Chip> {
-        match (self.chips.is_empty(), self.capacity) {
-            (true, Some(0)) => Vec::new(),
-            (true, _) => vec![Chip::default()],
-            (false, _) => self.chips.clone(),
+        if self.chips.is_empty() && !self.no_device {
+            return vec![Chip::default()];
         }
+        self.chips.iter().take(MAX_DEVICES).cloned().collect()
     }
 }
 
@@ -350,9 +366,10 @@ mod tests {
 
     #[test]
     fn a_machine_has_one_device_unless_told_otherwise() {
-        assert_eq!(HostConfig::new().resolved_chips().len(), 1);
-        assert_eq!(HostConfig::new().devices(3, Chip::default()).resolved_chips().len(), 3);
-        assert!(HostConfig::new().no_device().resolved_chips().is_empty());
-        assert_eq!(HostConfig::new().capacity(1024).resolved_chips().len(), 1);
+        assert_eq!(HostConfig::new().settings.resolved_chips().len(), 1);
+        assert_eq!(HostConfig::new().devices(3, Chip::default()).settings.resolved_chips().len(), 3);
+        assert!(HostConfig::new().no_device().settings.resolved_chips().is_empty());
+        assert_eq!(HostConfig::new().capacity(0).settings.resolved_chips().len(), 1);
+        assert_eq!(HostConfig::new().devices(500, Chip::default()).settings.resolved_chips().len(), MAX_DEVICES);
     }
 }

@@ -47,7 +47,7 @@ impl Machine {
     /// A new context with its default stream.
     fn new_context(&self, s: &mut State, device: u32, primary: bool) -> Answer<Key> {
         if s.devices[device as usize].lost {
-            return Err(Fail::new(ACL_ERROR_RT_LOST_HEARTBEAT, format!("device {device} is lost")));
+            return Err(Self::lost(device));
         }
         self.take_stream(s, device, ACL_ERROR_RT_NO_STREAM_RESOURCE)?;
         let none_left = || Fail::new(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "no handle is left");
@@ -187,7 +187,8 @@ impl Machine {
         let (mut s, done) = self.wait(s, Need::Context(context), limit);
         let end = s.streams.iter().filter(|(_, stream)| stream.context == context).map(|(_, stream)| stream.end).max();
         self.pass_time(end.unwrap_or(0), limit, done, ACL_ERROR_RT_STREAM_SYNC_TIMEOUT)?;
-        let failed = s.streams.keys(|stream| stream.context == context && stream.error.is_some());
+        let mut failed = s.streams.keys(|stream| stream.context == context && stream.error.is_some());
+        failed.sort_by_key(|key| s.streams.get(*key).map(|stream| stream.failed_at));
         let mut first = None;
         for key in failed {
             let fail = self.take_error(&mut s, key);

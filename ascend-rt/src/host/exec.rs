@@ -4,8 +4,8 @@
 //!
 //! The same three steps serve all executors: [`Machine::step`] looks at the head of a stream and either completes it in
 //! place (records, waits, marks) or takes it out; [`Machine::run`] does its work without the lock of the state; and
-//! [`Machine::finish`] writes down what came of it. They differ in who calls them: a worker per stream, or the threads of
-//! the program while they submit ([`Machine::jiggle`]) and wait ([`Machine::wait`]).
+//! [`Machine::finish`] writes down what came of it. They differ in who calls them: a worker per stream, or the threads
+//! of the program while they submit ([`Machine::jiggle`]) and wait ([`Machine::wait`]).
 //!
 //! Functions of the program never run on the thread that waits for them: with executors without workers they go to a
 //! callback thread.
@@ -94,8 +94,8 @@ impl Machine {
             let head = s.streams.get(key).and_then(|stream| stream.queue.front());
             Self::runnable(s, key) && (with_program || head.is_some_and(|task| !task.op.calls_program()))
         };
-        // Priorities that change now and then, instead of an even draw: a stream of low priority falls behind all others,
-        // which an even draw nearly never lets happen, and which is what a missing wait needs to show.
+        // Priorities that change now and then, instead of an even draw: a stream of low priority falls behind all
+        // others, which an even draw nearly never lets happen, and which is what a missing wait needs to show.
         let fitting = s.streams.iter().filter(|(key, _)| fits(s, *key));
         let key = fitting.max_by_key(|(_, stream)| stream.priority).map(|(key, _)| key)?;
         if s.rng.below(8) == 0 {
@@ -206,15 +206,15 @@ impl Machine {
 
     /// Completes a mark, and wakes who waits for it.
     fn reach(&self, s: &mut State, mark: Key, time: u64, failed: Option<Fail>) {
-        let mut refs = 0;
+        let mut waited = false;
         if let Some(found) = s.marks.get_mut(mark) {
             found.done = true;
             found.time = time;
             found.failed = failed;
-            refs = found.refs;
+            waited = found.waits > 0;
         }
         s.release(mark);
-        if refs > 2 || s.waiting > 0 {
+        if waited {
             for (_, stream) in s.streams.iter() {
                 if let (Some(Op::Wait { mark: of, .. }), Some(worker)) =
                     (stream.queue.front().map(|task| &task.op), &stream.worker)
@@ -265,8 +265,8 @@ impl Machine {
             s.devices[site.device as usize].lost = true;
         }
         if s.devices[site.device as usize].lost {
-            let fail = Fail::new(ACL_ERROR_RT_LOST_HEARTBEAT, format!("device {} is lost", site.device));
-            self.finish(&mut s, key, task, begin, Ran { cost: 0, bytes: 0, failure: Some(fail) });
+            let failure = Some(Self::lost(site.device));
+            self.finish(&mut s, key, task, begin, Ran { cost: 0, bytes: 0, failure });
             return s;
         }
         let program = task.op.calls_program();
@@ -336,6 +336,7 @@ impl Machine {
         // The first failure stays where nothing runs after it; otherwise the last one does.
         if !(stop || lost) || stream.error.is_none() {
             stream.error = Some(failure.clone());
+            stream.failed_at = stream.end;
         }
         if stop && let Some(found) = s.contexts.get_mut(context) {
             found.stopped.get_or_insert(failure);
@@ -352,7 +353,10 @@ impl Machine {
         while let Some(stream) = s.streams.get_mut(key) {
             let Some(task) = stream.queue.pop_front() else { break };
             stream.completed += 1;
-            let (end, failed) = (stream.end, stream.error.clone());
+            let end = stream.end;
+            let context = s.contexts.get(stream.context);
+            let failed =
+                stream.error.as_ref().or_else(|| context.and_then(|context| context.stopped.as_ref())).cloned();
             match task.op {
                 Op::Record { mark } => self.reach(s, mark, end, failed),
                 Op::Wait { mark, .. } => s.release(mark),

@@ -1,29 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Capture: what a recording stream takes, and what it refuses.
-//!
-//! | act while a stream is captured | answer | the capture |
-//! | --- | --- | --- |
-//! | sync, query or destruction of a captured stream | 107027 | goes on |
-//! | sync of the device, any stream of the context captured | 107027 | goes on |
-//! | sync, query or elapsed time of an event recorded in it | 107028 | goes on |
-//! | blocking copy or fill, where the modes forbid it | 107030 | goes on |
-//! | pageable copy on another stream, where the modes forbid it | 107041 | goes on |
-//! | replay of a graph into it, begin again | 107027 | goes on |
-//! | default stream: begin on it, or work on it while one is on in its context | 107031 | goes on |
-//! | wait for an event of no capture; pageable copy; a launch that is refused; no stream left for it | 107024; 107000; the launch's code; 207008, 207005 | is invalidated |
-//! | wait for an event of another capture | 107032 | both are invalidated |
-//! | any submission to an invalidated capture | 507903 | stays invalidated |
-//! | end: no capture, not the origin | 107029, 107036 | unchanged |
-//! | end: another thread (unless relaxed), invalidated, an open task group, a stream not joined | 107038, 507903, 107033, 107025 | is given up |
-//!
-//! Which blocking calls the modes forbid: none to a thread that has exchanged its mode to relaxed; to a thread in the
-//! default (global) mode those where any capture is global or the thread's own capture is thread-local; to a thread in
-//! thread-local mode those where it has a capture of its own that is not relaxed. "Any capture" means any of the emulated
-//! machine, which stands for the process.
-//!
-//! A stream is joined when its last task is a record that a stream of the capture waited for, and the end of the origin
-//! lies behind it.
+//! Capture and replay. What a recording stream takes and refuses stands in the documentation of the emulator.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -416,7 +393,10 @@ impl Machine {
                 let id = s.streams.get(capture.lanes[lane].stream).map_or(0, |stream| stream.id);
                 Fail::new(
                     ACL_ERROR_RT_STREAM_UNJOINED,
-                    format!("stream {id} takes part in the capture and is not joined: record an event on it last, and wait for that on the origin"),
+                    format!(
+                        "stream {id} takes part in the capture and is not joined: \
+                         record an event on it last, and wait for that on the origin"
+                    ),
                 )
             })
         };
@@ -471,7 +451,7 @@ impl Machine {
 
     /// A graph of the current context: 107017 for none, 107004 for one of another context.
     fn graph(&self, s: &State, graph: aclmdlRI) -> Answer<Key> {
-        let current = self.current(s)?;
+        let current = self.current_or_lost(s)?;
         let key = Key::of(graph);
         let Some(slot) = s.graphs.get(key) else {
             return Err(Fail::new(ACL_ERROR_RT_INVALID_HANDLE, format!("{graph:?} is no live graph of this machine")));

@@ -9,7 +9,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, RwLock};
 use std::thread::JoinHandle;
 
 use super::chip::Chip;
-use super::config::{Executor, HostConfig, nanoseconds};
+use super::config::{Executor, Settings, nanoseconds};
 use super::fail::{Answer, Fail};
 use super::faults::Faults;
 use super::memory::{Arena, Pinned, Token};
@@ -37,7 +37,7 @@ pub(super) struct Device {
 
 pub(super) struct Machine {
     pub(super) identity: Identity,
-    pub(super) config: HostConfig,
+    pub(super) config: Settings,
     pub(super) soc_name: Option<CString>,
     pub(super) devices: Vec<Device>,
     pub(super) pinned: Mutex<Pinned>,
@@ -65,7 +65,7 @@ pub(super) fn usage<T>(text: impl Into<std::borrow::Cow<'static, str>>) -> Answe
 }
 
 impl Machine {
-    pub(super) fn new(config: HostConfig) -> Machine {
+    pub(super) fn new(config: Settings) -> Machine {
         let identity = Identity::new();
         let chips = config.resolved_chips();
         let seed = match config.executor {
@@ -129,22 +129,29 @@ impl Machine {
         thread::with(&self.identity, |state| state.now = state.now.max(time));
     }
 
-    /// The current context of the thread, 107002 without one.
+    /// The current context of the thread, 107002 without one; 507010 when its device is lost.
     pub(super) fn current(&self, s: &State) -> Answer<Key> {
-        let context = thread::with(&self.identity, |state| state.context);
+        let context = self.current_or_lost(s)?;
         match s.contexts.get(context) {
-            Some(found) => {
-                if s.devices[found.device as usize].lost {
-                    return Err(Fail::new(ACL_ERROR_RT_LOST_HEARTBEAT, format!("device {} is lost", found.device)));
-                }
-                Ok(context)
-            }
-            None if context.is_null() => Err(Fail::new(
-                ACL_ERROR_RT_CONTEXT_NULL,
-                "the thread has no current context: set a device or a context",
-            )),
-            None => Err(Fail::new(ACL_ERROR_RT_CONTEXT_NULL, "the current context of the thread was destroyed")),
+            Some(found) if s.devices[found.device as usize].lost => Err(Self::lost(found.device)),
+            _ => Ok(context),
         }
+    }
+
+    /// The same, also when its device is lost: a program must be able to give back what it has there.
+    pub(super) fn current_or_lost(&self, s: &State) -> Answer<Key> {
+        let context = thread::with(&self.identity, |state| state.context);
+        let text = match s.contexts.get(context) {
+            Some(_) => return Ok(context),
+            None if context.is_null() => "the thread has no current context: set a device or a context",
+            None => "the current context of the thread was destroyed",
+        };
+        Err(Fail::new(ACL_ERROR_RT_CONTEXT_NULL, text))
+    }
+
+    /// What calls answer for a device that is gone.
+    pub(super) fn lost(device: u32) -> Fail {
+        Fail::new(ACL_ERROR_RT_LOST_HEARTBEAT, format!("device {device} is lost"))
     }
 
     /// The device of the current context.
@@ -165,7 +172,11 @@ impl Machine {
 
     /// A stream of the current context: null is the default one. Stale or foreign: 107017; of another context: 107003.
     pub(super) fn stream(&self, s: &State, stream: aclrtStream) -> Answer<Key> {
-        let current = self.current(s)?;
+        self.stream_of(s, stream, self.current(s)?)
+    }
+
+    /// The same with the current context known.
+    pub(super) fn stream_of(&self, s: &State, stream: aclrtStream, current: Key) -> Answer<Key> {
         let key = Key::of(stream);
         if key.is_null() {
             // A context has its default stream as long as it lives.
@@ -197,7 +208,7 @@ impl Machine {
 
     /// A live event of the current context, 107003 for one of another.
     pub(super) fn own_event(&self, s: &State, event: aclrtEvent) -> Answer<Key> {
-        let current = self.current(s)?;
+        let current = self.current_or_lost(s)?;
         let key = self.event(s, event)?;
         if s.events.get(key).is_some_and(|event| event.context != current) {
             return Err(Fail::new(

@@ -21,16 +21,41 @@
 //! | one task at a time | of one device, whatever the executor; streams interleave, tasks do not overlap in time of the machine. On the virtual clock they do |
 //! | failures | the code of the task at the next synchronisation of its stream or context, or of an event recorded behind it. Failure mode *continue*: later ones replace it, and once returned it is gone. *Stop*: the first one stays, queues are dropped, submissions are refused with its code |
 //! | timeouts | by the virtual clock; by the machine's only while a function of the program runs, which may never return |
-//! | capture | a table in the source of `graph.rs`; replays run the captured tasks with the arguments that they had; a failing one is 507011, and its message tells the cause |
+//! | replay | runs the captured tasks with the arguments that they had; a failing one is 507011, its message tells the task and the cause |
 //! | a graph whose module was unloaded, whose memory was freed | 507011, the cause 507015 |
 //! | kernels | by (module, name), see [`HostKernel`]; with a barrier, each core is a thread and one of them runs at a time |
 //! | what a task may call | no call that waits, submits or allocates: 107000 |
 //! | messages | `EH<code>: <call>: <what happened>`, per thread, cleared when read |
 //!
-//! # Stopwatch
+//! # Capture
 //!
-//! [`Host::now`] and events tell the virtual time, which [`CostModel`] makes; [`Host::trace_json`] shows it as a timeline
-//! for Chrome's trace viewer or Perfetto.
+//! | act while a stream is captured | answer | the capture |
+//! | --- | --- | --- |
+//! | sync, query or destruction of a captured stream | 107027 | goes on |
+//! | sync of the device, any stream of the context captured | 107027 | goes on |
+//! | sync, query or elapsed time of an event recorded in it | 107028 | goes on |
+//! | blocking copy or fill, where the modes forbid it | 107030 | goes on |
+//! | pageable copy on another stream, where the modes forbid it | 107041 | goes on |
+//! | replay of a graph into it, begin again | 107027 | goes on |
+//! | default stream: begin on it, or work on it while one is on in its context | 107031 | goes on |
+//! | wait for an event of no capture; pageable copy; a launch that is refused; no stream left for it | 107024; 107000; the launch's code; 207008, 207005 | is invalidated |
+//! | wait for an event of another capture | 107032 | both are invalidated |
+//! | any submission to an invalidated capture | 507903 | stays invalidated |
+//! | end: no capture, not the origin | 107029, 107036 | unchanged |
+//! | end: another thread (unless relaxed), invalidated, an open task group, a stream not joined | 107038, 507903, 107033, 107025 | is given up |
+//!
+//! Which blocking calls the modes forbid: none to a thread that has exchanged its mode to relaxed; to a thread in the
+//! default (global) mode those where any capture is global or the thread's own capture is thread-local; to a thread in
+//! thread-local mode those where it has a capture of its own that is not relaxed. "Any capture" means any of the
+//! emulated machine, which stands for the process.
+//!
+//! A stream is joined when its last task is a record that a stream of the capture waited for, and the end of the origin
+//! lies behind it.
+//!
+//! # Virtual time
+//!
+//! [`Host::now`] and events tell the virtual time, which [`CostModel`] makes; [`Host::trace_json`] shows it as a
+//! timeline for Chrome's trace viewer or Perfetto.
 
 mod args;
 mod calls;
@@ -93,7 +118,7 @@ impl Host {
     /// Makes a machine.
     #[must_use]
     pub fn new(config: HostConfig) -> Arc<Self> {
-        Arc::new(Self { machine: Arc::new(Machine::new(config)) })
+        Arc::new(Self { machine: Arc::new(Machine::new(config.into_settings())) })
     }
 
     /// Registers a kernel with this machine, in place of one of the same names. Kernel handles that are out keep the

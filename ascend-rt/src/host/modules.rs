@@ -120,7 +120,7 @@ impl Machine {
 
     /// A module of the current context.
     fn module(&self, s: &State, module: aclrtBinHandle) -> Answer<Key> {
-        let current = self.current(s)?;
+        let current = self.current_or_lost(s)?;
         let key = Key::of(module);
         match s.modules.get(key) {
             Some(found) if found.context == current => Ok(key),
@@ -149,6 +149,7 @@ impl Machine {
 
     pub(super) fn get_function(&self, module: aclrtBinHandle, name: &str) -> Answer<Key> {
         let mut s = self.state();
+        self.current(&s)?;
         let key = self.module(&s, module)?;
         let Some(found) = s.modules.get(key) else { return Ok(Key::NULL) };
         let known = found.functions.iter().find(|key| s.functions.get(**key).is_some_and(|f| *f.name == *name));

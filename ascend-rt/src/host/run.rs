@@ -134,6 +134,9 @@ impl Machine {
         let second = to.into_iter().chain(from).max().filter(|second| Some(*second) != first);
         let _first = first.map(|device| self.token(device));
         let _second = second.map(|device| self.token(device));
+        // Held while it copies, so that pinned memory that is freed meanwhile stays until the copy is done.
+        let pinned =
+            [copy.to, copy.from].iter().any(|place| matches!(place, Place::Host(_))).then(|| lock(&self.pinned));
         let side = |place: Place, pitch: u64| -> Answer<(Option<Arc<Block>>, *mut u8)> {
             let span =
                 copy.span(pitch).ok_or_else(|| exception("the copy has more bytes than can be counted".to_owned()))?;
@@ -141,17 +144,17 @@ impl Machine {
                 Place::Device(address) => self.device_bytes(address, span).map(|(block, start)| (Some(block), start)),
                 Place::Host(pointer) => {
                     // Pinned memory may have been freed since the copy was queued.
-                    let known = lock(&self.pinned).kind(pointer.0.addr() as u64, span);
-                    known.map_err(|fault| exception(fault.0)).map(|_| (None, pointer.0))
+                    let known = pinned.as_ref().map(|pinned| pinned.kind(pointer.0.addr() as u64, span));
+                    known.transpose().map_err(|fault| exception(fault.0)).map(|_| (None, pointer.0))
                 }
             }
         };
         let (_to_block, to) = side(copy.to, copy.to_pitch)?;
         let (_from_block, from) = side(copy.from, copy.from_pitch)?;
         for row in 0..copy.height {
-            // SAFETY: both sides have been checked from the first to the last byte, for host memory as far as it is known
-            // here; the rest is the contract of the call. The locks above keep other tasks away from device memory, and
-            // the ranges may overlap.
+            // SAFETY: both sides have been checked from the first to the last byte, for host memory as far as it is
+            // known here; the rest is the contract of the call. The locks above keep other tasks away from device
+            // memory, and the ranges may overlap.
             unsafe {
                 core::ptr::copy(
                     from.add((row * copy.from_pitch) as usize),
@@ -217,7 +220,8 @@ impl Machine {
                 (cost, run_blocks(&context, &function.kernel.run, function.kernel.barrier, device, site))
             }
         };
-        let stuck = matches!(&done, Err(fault) if fault.code == ACL_ERROR_RT_AICORE_TIMEOUT);
+        let timeouts = [ACL_ERROR_RT_AICORE_TIMEOUT, ACL_ERROR_RT_VECTOR_CORE_TIMEOUT];
+        let stuck = matches!(&done, Err(fault) if timeouts.contains(&fault.code));
         if cost > limit && done.is_ok() {
             done = Err(KernelFault::timeout(format!("it takes {cost} ns of virtual time, the limit is {limit} ns")));
         }

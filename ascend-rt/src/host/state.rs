@@ -145,7 +145,10 @@ pub(super) struct Task {
 pub(super) struct Mark {
     pub(super) done: bool,
     pub(super) time: u64,
+    /// The event, the record and the waits that refer to it.
     pub(super) refs: u32,
+    /// The waits among them that are queued.
+    pub(super) waits: u32,
     /// The stream that records it.
     pub(super) stream: Key,
     /// What had failed on that stream before, and was not returned by then.
@@ -183,6 +186,8 @@ pub(super) struct Stream {
     pub(super) submitted: u64,
     pub(super) completed: u64,
     pub(super) error: Option<Fail>,
+    /// Virtual time of that.
+    pub(super) failed_at: u64,
     pub(super) aborted: bool,
     pub(super) failure_mode_set: bool,
     /// The capture that it takes part in, and its lane there.
@@ -209,6 +214,7 @@ impl Stream {
             submitted: 0,
             completed: 0,
             error: None,
+            failed_at: 0,
             aborted: false,
             failure_mode_set: false,
             capture: None,

@@ -39,7 +39,7 @@ impl Machine {
 
     /// A stream that may be destroyed.
     fn own_stream(&self, s: &State, stream: aclrtStream) -> Answer<Key> {
-        let key = self.stream(s, stream)?;
+        let key = self.stream_of(s, stream, self.current_or_lost(s)?)?;
         match s.streams.get(key) {
             Some(found) if found.default => usage("the default stream goes with its context"),
             Some(found) => Self::not_captured(found, "destroyed").map(|()| key),
@@ -89,7 +89,7 @@ impl Machine {
             return Err(stopped);
         }
         if s.devices[device as usize].lost {
-            return Err(Fail::new(ACL_ERROR_RT_LOST_HEARTBEAT, format!("device {device} is lost")));
+            return Err(Self::lost(device));
         }
         Ok(())
     }
@@ -253,7 +253,7 @@ impl Machine {
             }
             return Ok(());
         }
-        let mark = Mark { done: false, time: 0, refs: 2, stream: key, failed: None };
+        let mark = Mark { done: false, time: 0, refs: 2, waits: 0, stream: key, failed: None };
         let Some(mark) = s.marks.insert(mark) else {
             return Err(Fail::new(ACL_ERROR_RT_NO_EVENT_RESOURCE, "no record of an event is left"));
         };
@@ -284,6 +284,7 @@ impl Machine {
         let Some(mark) = s.events.get(event_key).and_then(|event| event.mark) else { return Ok(()) };
         if let Some(mark) = s.marks.get_mut(mark) {
             mark.refs += 1;
+            mark.waits += 1;
         }
         let limit = (seconds > 0).then(|| seconds.saturating_mul(1_000_000_000));
         self.enqueue(s, key, Op::Wait { mark, limit }).map(drop)

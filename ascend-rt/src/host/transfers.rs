@@ -62,7 +62,7 @@ impl Machine {
 
     pub(super) fn free(&self, pointer: *mut u8, sync: bool) -> Answer {
         let s = self.state();
-        self.current(&s)?;
+        self.current_or_lost(&s)?;
         let address = pointer.addr() as u64;
         if address == 0 {
             return usage("a null pointer");
@@ -102,7 +102,7 @@ impl Machine {
     }
 
     pub(super) fn free_host(&self, pointer: *mut u8) -> Answer {
-        self.current(&self.state())?;
+        self.current_or_lost(&self.state())?;
         if pointer.is_null() {
             return usage("a null pointer");
         }
@@ -130,7 +130,7 @@ impl Machine {
     }
 
     pub(super) fn unregister_host(&self, pointer: *mut u8) -> Answer {
-        self.current(&self.state())?;
+        self.current_or_lost(&self.state())?;
         if !lock(&self.pinned).unregister(pointer.addr() as u64) {
             return Err(Fail::new(
                 ACL_ERROR_HOST_MEMORY_NOT_REGISTERED,

@@ -55,6 +55,9 @@ pub trait KernelSig: 'static {
 }
 
 /// The arguments of a launch, in the order of the parameters.
+///
+/// Arguments are looked at several times, and must be the same each time: a buffer that is not shown at the last look is
+/// not kept for the kernel. [`Kernel::launch`] is `unsafe` for implementations by hand, too.
 pub trait KernelArgs {
     /// Shows every argument, in order.
     ///
@@ -264,6 +267,7 @@ impl<S: KernelSig> Kernel<S> {
     ///
     /// The kernel must be right for these arguments: with these sizes, values and number of blocks it stays within the
     /// buffers that it is given. Nothing here can know that; the crate of an operator checks shapes and then promises it.
+    /// Arguments that are not made by [`kernel!`](crate::kernel!) show the same to each visitor.
     ///
     /// # Errors
     ///
@@ -427,7 +431,8 @@ impl KernelInner {
             return Err(Error::argument("Kernel::launch", "args", expected, appended.to_string()));
         }
         if append.holder_count > 0 {
-            args.visit(&mut FillIn { submission, handle, holders: &holders, next: 0 })?;
+            let count = append.holder_count;
+            args.visit(&mut FillIn { submission, handle, holders: &holders[..count], next: 0 })?;
         }
         // SAFETY: the block was begun in this thread, and everything is appended.
         let code = unsafe { raw.aclrtKernelArgsFinalize(handle) };
@@ -519,7 +524,7 @@ impl ArgVisitor for Append<'_> {
 struct FillIn<'a> {
     submission: Submission<'a>,
     handle: aclrtArgsHandle,
-    holders: &'a [aclrtParamHandle; MAX_PARAMS],
+    holders: &'a [aclrtParamHandle],
     next: usize,
 }
 
@@ -537,15 +542,14 @@ impl ArgVisitor for FillIn<'_> {
     }
 
     fn tiling(&mut self, bytes: &[u8]) -> Result<()> {
+        let Some(&holder) = self.holders.get(self.next) else {
+            let expected = format!("{} tiling structs, as at the first look", self.holders.len());
+            return Err(Error::argument("Kernel::launch", "args", expected, "more"));
+        };
         let mut room = core::ptr::null_mut();
         // SAFETY: the place holder is of this block; `room` is written.
         let code = unsafe {
-            self.submission.raw().aclrtKernelArgsGetPlaceHolderBuffer(
-                self.handle,
-                self.holders[self.next],
-                bytes.len(),
-                &raw mut room,
-            )
+            self.submission.raw().aclrtKernelArgsGetPlaceHolderBuffer(self.handle, holder, bytes.len(), &raw mut room)
         };
         self.submission.stream.context.inner().check(Call::aclrtKernelArgsGetPlaceHolderBuffer, code)?;
         self.next += 1;

@@ -40,8 +40,13 @@
 ///
 /// A launch then names every argument:
 ///
-/// ```ignore
-/// unsafe { kernel.launch(&stream, 8, Axpy { x: (&x).into(), y: (&mut y).into(), a: 2.0, tiling }) }?;
+/// ```
+/// # use ascend_rt::{DeviceBuffer, Kernel, Result, Stream, kernel};
+/// # kernel! { kernel Scale("scale") on vector { x: in f32, y: out f32, a: scalar f32 } }
+/// fn double(stream: &Stream, scale: &Kernel<Scale<'static>>, x: &DeviceBuffer<f32>, y: &mut DeviceBuffer<f32>) -> Result<()> {
+///     // SAFETY: the caller's buffers are of one length, which is all that this kernel asks for.
+///     unsafe { scale.launch(stream, 8, Scale { x: x.into(), y: y.into(), a: 2.0 }) }
+/// }
 /// ```
 ///
 /// The types are those of the declaration, and what is written is borrowed alone:

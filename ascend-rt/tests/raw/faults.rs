@@ -3,7 +3,7 @@
 //! What is planned to fail.
 
 use crate::support::{ALL_EXECUTORS, Rig, acl};
-use ascend_rt::host::{Chip, Executor, Fault, HostConfig};
+use ascend_rt::host::{Chip, Executor, Fault, HostConfig, ReportSlot};
 use ascend_rt::raw::Call;
 use ascend_rt::sys::*;
 use std::ptr::null_mut;
@@ -98,6 +98,28 @@ fn a_lost_device_answers_507010_to_everything_and_the_other_one_lives() {
         // Waiting from here for an event over there ends, with the code.
         assert_eq!(acl!(rig, aclrtSynchronizeEvent(event)), if recorded == 0 { lost } else { 0 });
     }
+}
+
+#[test]
+fn what_is_on_a_lost_device_can_be_given_back() {
+    let slot = ReportSlot::new();
+    let config = HostConfig::new().executor(Executor::Lazy).fault(Fault::device_lost(0)).report_to(&slot);
+    let rig = Rig::new(config);
+    let (stream, event, module) = (rig.stream(), rig.event(), rig.load("t"));
+    let (a, b) = (rig.malloc(8), rig.malloc_host(8));
+    rig.begin(stream, ACL_MODEL_RI_CAPTURE_MODE_RELAXED);
+    let graph = rig.end(stream);
+    assert_eq!((rig.fill_async(a, 1, 8, stream), rig.replay(graph, stream)), (0, 0));
+    assert_eq!(rig.sync(stream), ACL_ERROR_RT_LOST_HEARTBEAT);
+    assert_eq!(acl!(rig, aclmdlRIDestroy(graph)), 0);
+    assert_eq!(acl!(rig, aclrtDestroyEvent(event)), 0);
+    assert_eq!(acl!(rig, aclrtDestroyStream(stream)), 0);
+    assert_eq!(acl!(rig, aclrtBinaryUnLoad(module)), 0);
+    assert_eq!((acl!(rig, aclrtFree(a)), acl!(rig, aclrtFreeHost(b))), (0, 0));
+    assert_eq!(acl!(rig, aclrtResetDevice(0)), 0);
+    drop(rig);
+    let report = slot.take().expect("gone");
+    assert!(report.is_clean(), "{report}");
 }
 
 #[test]

@@ -372,7 +372,9 @@ fn barriers_that_not_all_cores_reach_are_dead_locks() {
         let (x, partial, y) = (rig.malloc(4), rig.malloc(300 * 4), rig.malloc(300 * 4));
         // 24 cube cores; the twenty-fifth group of a mix kernel finds none.
         rig.launch("sum", 25, stream, &[Arg::Pointer(x), Arg::Pointer(partial), Arg::Pointer(y)]);
+        let before = rig.host.now();
         rig.refused(rig.sync(stream), ACL_ERROR_RT_AICORE_TIMEOUT, "only 24 are on cores");
+        assert_eq!(rig.host.now() - before, Duration::from_secs(1091), "the card gives up after its limit");
         rig.launch("half_barrier", 4, stream, &[]);
         rig.refused(rig.sync(stream), ACL_ERROR_RT_AICORE_TIMEOUT, "2 of its 4 cores wait");
         rig.launch("half_barrier", 1, stream, &[]);

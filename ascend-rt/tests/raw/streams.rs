@@ -108,6 +108,24 @@ fn event_status(rig: &Rig, event: aclrtEvent) -> aclrtEventRecordedStatus {
 }
 
 #[test]
+fn a_wait_ends_although_its_event_was_destroyed_or_recorded_again() {
+    for executor in ALL_EXECUTORS {
+        let rig = Rig::with(executor);
+        let (a, b, c, log) = (rig.stream(), rig.stream(), rig.stream(), rig.new_log());
+        let (gone, again) = (rig.event(), rig.event());
+        let gate = Gate::new();
+        gate.hold(&rig, a);
+        rig.log(log, 1, a);
+        assert_eq!((rig.record(gone, a), rig.record(again, a)), (0, 0));
+        assert_eq!((rig.wait(b, gone), rig.wait(c, again)), (0, 0));
+        assert_eq!((rig.record(again, b), acl!(rig, aclrtDestroyEvent(gone))), (0, 0));
+        gate.open();
+        assert_eq!((rig.sync(b), rig.sync(c)), (0, 0));
+        assert_eq!(rig.read_log(log), [1], "{executor:?}");
+    }
+}
+
+#[test]
 fn an_event_that_was_never_recorded_counts_as_complete() {
     let rig = Rig::lazy();
     let (stream, event, log) = (rig.stream(), rig.event(), rig.new_log());
@@ -434,6 +452,12 @@ fn in_mode_continue_later_tasks_run_and_later_failures_replace_the_first() {
         rig.launch("trap", 1, other, &[]);
         rig.refused(acl!(rig, aclrtSynchronizeDevice()), ACL_ERROR_RT_AICORE_TRAP_EXCEPTION, "t::trap");
         assert_eq!(acl!(rig, aclrtSynchronizeDevice()), 0);
+        // Of two streams, the device tells what failed first.
+        rig.log(log, 3, stream);
+        rig.launch("trap", 1, stream, &[]);
+        rig.launch("beyond", 1, other, &[crate::support::Arg::Pointer(small)]);
+        rig.refused(acl!(rig, aclrtSynchronizeDevice()), ACL_ERROR_RT_AICORE_EXCEPTION, "t::beyond");
+        assert_eq!((rig.sync(stream), rig.sync(other)), (0, 0), "told");
     }
 }
 
@@ -477,6 +501,18 @@ fn in_mode_stop_the_first_failure_stops_the_context_and_stays() {
         assert_eq!(rig.fill_async(log, 0, 4, fresh), 0);
         assert_eq!(rig.sync(fresh), 0);
     }
+}
+
+#[test]
+fn an_event_whose_stream_was_stopped_by_another_one_tells_of_it() {
+    let rig = Rig::lazy();
+    let (failing, other, event) = (rig.stream(), rig.stream(), rig.event());
+    assert_eq!(acl!(rig, aclrtSetStreamFailureMode(failing, ACL_STOP_ON_FAILURE)), 0);
+    rig.launch("noop", 1, other, &[]);
+    assert_eq!(rig.record(event, other), 0);
+    rig.launch("trap", 1, failing, &[]);
+    assert_eq!(rig.sync(failing), ACL_ERROR_RT_AICORE_TRAP_EXCEPTION);
+    assert_eq!(acl!(rig, aclrtSynchronizeEvent(event)), ACL_ERROR_RT_AICORE_TRAP_EXCEPTION, "its work was dropped");
 }
 
 #[test]
