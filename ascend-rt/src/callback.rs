@@ -99,9 +99,9 @@ impl HostCalls {
 
     /// What a function said that panicked, once.
     pub(crate) fn take_panic(&self) -> Option<String> {
+        // Not under the lock of the list: a function may be telling.
         let panics = Arc::clone(&lock(&self.0).panics);
-        let text = lock(&panics).take();
-        text
+        lock(&panics).take()
     }
 
     /// Takes the thread off a stream that is about to be destroyed. `wait` says whether its functions are waited for. The
@@ -175,6 +175,7 @@ impl Server {
             .map_err(|error| {
                 Error::refused(ErrorKind::Resource { streams_left: None }, "Stream::host_func", error.to_string())
             })?;
+        #[allow(clippy::unnecessary_cast, reason = "the type is another one on other systems")]
         let this = Self { id: thread.as_pthread_t() as u64, stop, thread: Some(thread) };
         // SAFETY: the thread runs, and the stream lives.
         let code = unsafe { inner.raw().aclrtSubscribeReport(this.id, stream.get()) };

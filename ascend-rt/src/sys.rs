@@ -4,7 +4,7 @@
 //!
 //! Everything here is written by hand from the published interface and checked against it: layouts by constant
 //! assertions in every build, and names, arguments, values and layouts against a tree of genuine headers where there is
-//! one. The checker reads this file as text; hence its three conventions: each function of [`acl_functions!`] stands on
+//! one. The checker reads this file as text; hence its three conventions: each function of `acl_functions!` stands on
 //! one line as `fn name(argument: type, ..) -> type;`, each value is written `const NAME: Type = ..;`, and a comment
 //! `acl: optional` on the line above marks what older versions lack, `acl: skip` what is no declaration.
 //!

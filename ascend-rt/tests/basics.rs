@@ -73,10 +73,7 @@ fn parts_of_buffers_are_copied_and_filled() {
     // Nothing is something, too.
     assert_eq!(stream.download(buffer.slice(3..3).expect("part")).expect("download"), [0u16; 0]);
     stream
-        .copy(
-            buffer.slice(0..0).expect("part"),
-            &mut context.alloc::<u16>(1).expect("memory").slice_mut(1..).expect("part"),
-        )
+        .copy(buffer.slice(0..0).expect("part"), context.alloc::<u16>(1).expect("memory").slice_mut(1..).expect("part"))
         .expect("copy");
 }
 
