@@ -10,6 +10,7 @@ pub(crate) mod bf16_panels;
 pub(crate) mod bf16_tile;
 pub(crate) mod dot;
 pub(crate) mod f32_tile;
+pub(crate) mod flash;
 #[cfg(any(test, feature = "emulate"))]
 mod model;
 mod scalar;
