@@ -193,9 +193,12 @@ impl FlashRows {
             if scratch.rows.is_empty() {
                 return Ok(());
             }
+            // The probabilities of keys that nobody sees are zero, and add nothing.
+            let of_block = values.k();
+            let values = values.first_inputs(scratch.most.next_multiple_of(QUAD));
             scratch.scores(q, keys, ahead.with_scores)?;
-            self.softmax(scratch, &visible, scale, values.k())?;
-            self.weigh(scratch, &visible, values, ahead.with_values)
+            self.softmax(scratch, &visible, scale, of_block, values.k())?;
+            self.weigh(scratch, &visible, of_block, values, ahead.with_values)
         })
     }
 
@@ -222,12 +225,13 @@ impl FlashRows {
         Ok(())
     }
 
-    /// Scores to probabilities, their sums and maxima, and what earlier sums shrink by.
+    /// Scores to probabilities of the first `keys` of a block, their sums and maxima, and what earlier sums shrink by.
     fn softmax(
         &mut self,
         scratch: &mut Scratch,
         visible: &Rows<'_>,
         scale: f32,
+        of_block: usize,
         keys: usize,
     ) -> Result<(), ShapeError> {
         let Scratch { chosen, rows, most, scores, sums, shrink, probabilities, .. } = scratch;
@@ -246,7 +250,7 @@ impl FlashRows {
             None => scale,
             Some(bias) => {
                 let scores = &mut scores[..most.div_ceil(PANEL) * rows.len() * PANEL];
-                dispatch(self.level, AddBias { scale, bias, keys, chosen, scores });
+                dispatch(self.level, AddBias { scale, bias, keys: of_block, chosen, scores });
                 1.0
             }
         };
@@ -273,6 +277,7 @@ impl FlashRows {
         &mut self,
         scratch: &mut Scratch,
         visible: &Rows<'_>,
+        of_block: usize,
         values: Weight<'_>,
         ahead: &[u8],
     ) -> Result<(), ShapeError> {
@@ -287,7 +292,7 @@ impl FlashRows {
                 for (i, (row, product)) in chosen.iter().zip(products.chunks_exact_mut(PANEL)).enumerate() {
                     let sees_all = row.visible == values.k().next_multiple_of(QUAD) && visible.bias.is_none();
                     if !sees_all && product.iter().any(|x| !x.is_finite()) {
-                        let bias = visible.bias.map(|bias| &bias[row.place * values.k()..]);
+                        let bias = visible.bias.map(|bias| &bias[row.place * of_block..]);
                         weigh_visible(values, panel, probabilities, i as u32, row.visible, bias, product)?;
                     }
                 }
