@@ -1,1 +1,12 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
+//! The tests of `msa-indexer`: one binary, since linking is what costs.
+
+mod conformance;
+mod errors;
+mod fixture;
+mod golden;
+mod laws;
+mod selection;
+mod special;
+mod sweep;
