@@ -633,6 +633,7 @@ fn bad_arguments_are_errors_with_their_numbers_and_change_nothing() {
     assert_eq!(state.reset(4).unwrap_err().to_string(), "rows beyond the room of the softmax is 4, expected 3");
     assert!(FlashRows::new(level, Precision::F32, usize::MAX, 3, 6).is_err());
     assert!(FlashRows::new(level, Precision::F32, 1 << 40, 1 << 40, 6).is_err());
+    assert!(FlashRows::new(level, Precision::F32, 0, usize::MAX, 6).is_err());
 
     for (error, message) in [
         (packed.pack_f32(level, 7, &[0.0; 56], &[0.0; 56], 8), "keys beyond the room of a block is 7, expected 6"),
