@@ -120,8 +120,8 @@ impl FlashRows {
             stride: head_dim.next_multiple_of(PANEL),
             block,
             rows: 0,
-            max: vec![0.0; rows],
-            sum: vec![0.0; rows],
+            max: zeros(rows)?,
+            sum: zeros(rows)?,
             values: Buffer::zeroed(bytes)?,
         })
     }
@@ -345,8 +345,8 @@ impl FlashRows {
     }
 }
 
-/// Memory that is read soon, and asked for while a block is worked on. A hint, of which results do not depend; levels
-/// without BF16 dot products do not use it.
+/// Memory that is read soon, and asked for while a block is worked on. A hint: results do not depend on it, and only levels
+/// with BF16 dot products use it, in BF16 and for packed blocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ahead<'a> {
     /// What is asked for while queries and keys are multiplied: the values of a packed block.
@@ -532,6 +532,13 @@ fn room(buffer: &mut Buffer, values: usize) -> Result<&mut [f32], ShapeError> {
         *buffer = Buffer::zeroed(values * 4)?;
     }
     Ok(&mut floats_mut(buffer)[..values])
+}
+
+fn zeros(count: usize) -> Result<Vec<f32>, ShapeError> {
+    let mut zeros = Vec::new();
+    zeros.try_reserve_exact(count).map_err(|_| out_of_memory())?;
+    zeros.resize(count, 0.0);
+    Ok(zeros)
 }
 
 fn out_of_memory() -> ShapeError {

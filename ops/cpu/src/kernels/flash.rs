@@ -86,20 +86,23 @@ impl Kernel for Softmax<'_> {
         match &mut self.out {
             ValuesMut::Bf16(out) => {
                 let (to, len) = (Bf16(out.as_mut_ptr().cast()), out.len());
-                self.rows(s, to, len);
+                // SAFETY: the slice, of transparent `u16`, is borrowed until the end of the call.
+                unsafe { self.rows(s, to, len) }
             }
             ValuesMut::F32(out) => {
                 let (to, len) = (out.as_mut_ptr(), out.len());
-                if self.round { self.rows(s, Rounded(to), len) } else { self.rows(s, F32(to), len) }
+                // SAFETY: the slice is borrowed until the end of the call.
+                unsafe { if self.round { self.rows(s, Rounded(to), len) } else { self.rows(s, F32(to), len) } }
             }
         }
     }
 }
 
 impl Softmax<'_> {
+    /// # Safety
     /// `out` is writable for `len` values.
     #[inline(always)]
-    fn rows<S: Simd, O: Out<S>>(self, s: S, out: O, len: usize) {
+    unsafe fn rows<S: Simd, O: Out<S>>(self, s: S, out: O, len: usize) {
         let Self { scale, chosen, scores, keys, max, sum, sums, shrink, stride, .. } = self;
         let panel = chosen.len() * PANEL;
         // Whole vectors up to the padding of the columns.
@@ -119,10 +122,7 @@ impl Softmax<'_> {
                 // What was summed so far is relative to the old maximum.
                 shrink[i] = max[row] - shift;
                 max[row] = most;
-                let mut of_block = exp_row::<S, O, false>(s, scores, panel, visible, shift, out);
-                if of_block.is_nan() {
-                    of_block = exp_row::<S, O, true>(s, scores, panel, visible, shift, out);
-                }
+                let of_block = exp_row(s, scores, panel, visible, shift, out);
                 for at in (visible.next_multiple_of(S::LANES)..columns).step_by(S::LANES) {
                     out.at(at).store(s, s.splat(0.0));
                 }
@@ -176,12 +176,12 @@ unsafe fn scale_row<S: Simd>(s: S, scores: *mut f32, panel: usize, visible: usiz
     s.reduce_max(s.max(s.max(most[0], most[1]), s.max(most[2], most[3])))
 }
 
-/// Writes `e^(score - shift)` of a row's scores and returns their sum. `NAN`: some are.
+/// Writes `e^(score - shift)` of a row's scores and returns their sum.
 ///
 /// # Safety
 /// As [`scale_row`]; `out` is writable for whole vectors of the scores.
 #[inline(always)]
-unsafe fn exp_row<S: Simd, O: Out<S>, const NAN: bool>(
+unsafe fn exp_row<S: Simd, O: Out<S>>(
     s: S,
     scores: *const f32,
     panel: usize,
@@ -198,8 +198,7 @@ unsafe fn exp_row<S: Simd, O: Out<S>, const NAN: bool>(
             for j in 0..PANEL / S::LANES {
                 let e = exp_below(s, s.sub(s.load(p.wrapping_add(j * S::LANES)), shift));
                 sums[j % CHAINS] = s.add(sums[j % CHAINS], e);
-                let out = out.at(j * S::LANES);
-                if NAN { out.store_nan(s, e) } else { out.store(s, e) }
+                out.at(j * S::LANES).store(s, e);
             }
             p = p.wrapping_add(panel);
             out = out.at(PANEL);
@@ -208,11 +207,7 @@ unsafe fn exp_row<S: Simd, O: Out<S>, const NAN: bool>(
         while left > 0 {
             let e = exp_below(s, s.sub(s.load(p), shift));
             sums[0] = s.add(sums[0], e);
-            if NAN {
-                out.store_nan(s, e)
-            } else {
-                out.store(s, e)
-            }
+            out.store(s, e);
             p = p.wrapping_add(S::LANES);
             out = out.at(S::LANES);
             left = left.saturating_sub(S::LANES);
@@ -225,20 +220,11 @@ unsafe fn exp_row<S: Simd, O: Out<S>, const NAN: bool>(
 trait Out<S: Simd>: Copy {
     /// The place `index` values further.
     fn at(self, index: usize) -> Self;
-    /// Stores a vector of numbers.
+    /// Stores a vector; a NaN among BF16 probabilities may become any value, since the sum of the row makes its result NaN.
     ///
     /// # Safety
     /// The place is writable for LANES values.
     unsafe fn store(self, s: S, e: S::V);
-    /// Stores a vector some of which may be NaN.
-    ///
-    /// # Safety
-    /// The place is writable for LANES values.
-    #[inline(always)]
-    unsafe fn store_nan(self, s: S, e: S::V) {
-        // SAFETY: the caller's promise.
-        unsafe { self.store(s, e) }
-    }
 }
 
 /// BF16.
@@ -254,11 +240,6 @@ impl<S: Simd> Out<S> for Bf16 {
     unsafe fn store(self, s: S, e: S::V) {
         // SAFETY: the caller's promise.
         unsafe { s.store_bf16_numbers(self.0, e) }
-    }
-    #[inline(always)]
-    unsafe fn store_nan(self, s: S, e: S::V) {
-        // SAFETY: the caller's promise.
-        unsafe { s.store_bf16(self.0, e) }
     }
 }
 
@@ -276,7 +257,7 @@ impl<S: Simd> Out<S> for Rounded {
         let mut words = [0_u16; MOST_LANES];
         // SAFETY: the caller's promise; LANES is at most `MOST_LANES`.
         unsafe {
-            s.store_bf16(words.as_mut_ptr(), e);
+            s.store_bf16_numbers(words.as_mut_ptr(), e);
             s.store(self.0, s.load_bf16(words.as_ptr()));
         }
     }
