@@ -2,117 +2,96 @@
 
 //! The problems of this operator, on every backend and SIMD level.
 
-use crate::fixture::{KINDS, Kind, REDUCES, Sequence, check, dims};
+use crate::fixture::{Output, REDUCTIONS, Setup, pool};
 use crate::golden;
 use cpu_tiles::{Isa, Level};
 use msa_indexer::{HeadReduce, IndexerDims};
-use op_testkit::compare::Tolerance;
+use op_testkit::compare::{Comparison, Tolerance};
 use op_testkit::conformance::{self, NotBuilt, Skip, Subject};
 use op_testkit::golden::Ops;
 use std::cell::OnceCell;
-
-struct Input {
-    sequence: Sequence,
-    expected: (Vec<i32>, Vec<f32>),
-}
 
 /// A problem; its input is made when it is asked for.
 struct Problem {
     name: String,
     tolerance: Tolerance,
-    make: Box<dyn Fn() -> Input>,
-    input: OnceCell<Input>,
+    make: Box<dyn Fn() -> (Setup, Output)>,
+    input: OnceCell<(Setup, Output)>,
 }
 
 impl Problem {
-    fn golden(case_name: &str, reduce: HeadReduce) -> Self {
-        let (name, case_name) = (format!("golden_{case_name}_{}", name_of(reduce)), case_name.to_owned());
-        let make = move || {
-            let ops = Ops::open("msa_indexer").unwrap();
-            let (sequence, expected) = golden::read(&ops.case(&case_name).unwrap(), reduce);
-            Input { sequence, expected }
-        };
-        Self { name, tolerance: golden::TOLERANCE, make: Box::new(make), input: OnceCell::new() }
+    fn golden(name: &str, reduce: HeadReduce) -> Self {
+        let case = name.to_owned();
+        let make = move || golden::setup(&Ops::open("msa_indexer").unwrap().case(&case).unwrap(), reduce);
+        let (name, tolerance) = (format!("golden_{name}_{reduce:?}"), golden::TOLERANCE);
+        Self { name, tolerance, make: Box::new(make), input: OnceCell::new() }
     }
 
-    /// `queries` queries from position `start` on, in a sequence of `length` keys.
-    fn new(name: &str, kind: Kind, dims: IndexerDims, [start, queries, length]: [usize; 3]) -> Self {
+    /// Small integers, whose scores are exact.
+    fn exact(name: &str, dims: IndexerDims, is_bf16: [bool; 2], count: usize, length: usize) -> Self {
         let make = move || {
-            let sequence = Sequence::new(dims, kind, start, queries, length, 300);
-            Input { expected: sequence.expected(), sequence }
+            let setup = Setup::new(dims, is_bf16, count, length, 40);
+            let expected = setup.expected();
+            (setup, expected)
         };
-        let name = format!("{name}_{}_{}", format!("{kind:?}").to_lowercase(), name_of(dims.reduce));
-        Self { name, tolerance: kind.tolerance(), make: Box::new(make), input: OnceCell::new() }
+        let name = format!("{name}_{:?}", dims.reduce);
+        Self { name, tolerance: Tolerance::EXACT, make: Box::new(make), input: OnceCell::new() }
     }
 
-    fn input(&self) -> &Input {
+    fn input(&self) -> &(Setup, Output) {
         self.input.get_or_init(&self.make)
     }
 }
 
-fn name_of(reduce: HeadReduce) -> &'static str {
-    match reduce {
-        HeadReduce::PerKvHead => "per_head",
-        HeadReduce::Shared => "shared",
-    }
-}
-
 impl conformance::Problem for Problem {
-    type Output = (Vec<i32>, Vec<f32>);
+    type Output = Output;
 
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn check(&self, output: &Self::Output, tolerance: Tolerance) -> Result<(), String> {
-        let Input { sequence, expected } = self.input();
-        check(sequence, output, expected, tolerance)?;
-        // Golden ids are far from a tie.
-        if self.name.starts_with("golden") && output.0 != expected.0 {
-            return Err(format!("ids: {:?}, expected {:?}", output.0, expected.0));
+    fn check(&self, output: &Output, tolerance: Tolerance) -> Result<(), String> {
+        let (_, expected) = self.input();
+        if output.ids != expected.ids {
+            return Err(format!("ids {:?}, expected {:?}", output.ids, expected.ids));
         }
-        Ok(())
+        Comparison::new(&output.scores, &expected.scores, &[expected.scores.len()]).check(tolerance)
     }
 }
 
 fn problems() -> Vec<Problem> {
+    const BF16: [bool; 2] = [true, true];
+    const F32: [bool; 2] = [false, false];
     let golden = Ops::open("msa_indexer").unwrap();
     let mut problems = Vec::new();
-    for reduce in REDUCES {
+    for reduce in REDUCTIONS {
         problems.extend(golden.case_names().iter().map(|name| Problem::golden(name, reduce)));
-        let with = |dims: IndexerDims| IndexerDims { reduce, ..dims };
-        for kind in KINDS {
-            problems.extend([
-                Problem::new("decode", kind, with(dims(4, 48, 16, 4)), [200, 1, 201]),
-                Problem::new("prefill", kind, with(dims(3, 20, 8, 5)), [0, 90, 90]),
-                Problem::new("chunk_of_a_longer_sequence", kind, with(dims(2, 20, 8, 5)), [37, 50, 101]),
-                Problem::new("ragged_sizes", kind, with(dims(5, 33, 13, 3)), [7, 60, 70]),
-            ]);
-        }
-        let forced = IndexerDims { init_blocks: 2, local_blocks: 3, ..dims(2, 16, 4, 7) };
+        let m3 = IndexerDims { reduce, ..IndexerDims::M3 };
+        // Odd sizes: nothing is a multiple of a vector, a pair or a panel.
+        let odd = IndexerDims { heads: 3, head_dim: 37, block: 50, topk: 4, init_blocks: 1, local_blocks: 2, reduce };
+        let tiny = IndexerDims { heads: 1, head_dim: 1, block: 1, topk: 1, init_blocks: 0, local_blocks: 0, reduce };
+        let free = IndexerDims { heads: 5, head_dim: 16, block: 64, topk: 3, init_blocks: 0, local_blocks: 0, reduce };
         problems.extend([
-            Problem::new("no_queries", Kind::Bf16, with(dims(4, 16, 8, 3)), [20, 0, 40]),
-            Problem::new("no_keys", Kind::Bf16, with(dims(4, 16, 8, 3)), [0, 0, 0]),
-            Problem::new("all_sizes_one", Kind::F32, with(dims(1, 1, 1, 1)), [3, 5, 9]),
-            Problem::new("one_wide_query", Kind::Bf16, with(dims(130, 8, 8, 3)), [0, 30, 30]),
-            Problem::new("forced_blocks", Kind::Integers, with(forced), [0, 70, 70]),
-            Problem::new(
-                "nothing_forced",
-                Kind::Integers,
-                with(IndexerDims { local_blocks: 0, ..forced }),
-                [0, 70, 70],
-            ),
-            Problem::new("wide_block", Kind::Bf16, with(dims(2, 8, 200, 2)), [500, 200, 700]),
-            Problem::new("m3", Kind::Bf16, with(IndexerDims::M3), [2300, 30, 2330]),
+            Problem::exact("decode_20_blocks", m3, BF16, 1, 19 * 128 + 77),
+            Problem::exact("decode_f32", m3, F32, 1, 18 * 128),
+            Problem::exact("decode_f32_queries", m3, [false, true], 1, 18 * 128 + 1),
+            Problem::exact("decode_f32_keys", m3, [true, false], 1, 18 * 128 + 1),
+            Problem::exact("decode_odd", odd, BF16, 1, 451),
+            Problem::exact("decode_free", free, BF16, 1, 900),
+            Problem::exact("prefill_from_the_start", free, BF16, 260, 260),
+            Problem::exact("prefill_in_the_middle", odd, BF16, 61, 430),
+            Problem::exact("prefill_f32", odd, F32, 61, 430),
+            Problem::exact("prefill_f32_keys", odd, [true, false], 33, 230),
+            Problem::exact("prefill_few_visible", m3, BF16, 30, 2060),
+            Problem::exact("prefill_tiny", tiny, BF16, 9, 9),
+            Problem::exact("no_queries", m3, BF16, 0, 300),
+            Problem::exact("no_keys", m3, BF16, 0, 0),
         ]);
     }
     problems
 }
 
-struct Cpu {
-    level: Level,
-    skips: &'static [Skip],
-}
+struct Cpu(Level);
 
 impl Subject<Problem> for Cpu {
     fn tolerance(&self, problem: &Problem) -> Tolerance {
@@ -120,28 +99,23 @@ impl Subject<Problem> for Cpu {
     }
 
     fn skips(&self) -> &[Skip] {
-        self.skips
+        &[]
     }
 
     /// In every layout, which must agree in every bit.
-    fn run(&self, problem: &Problem) -> Result<(Vec<i32>, Vec<f32>), String> {
-        Ok(problem.input().sequence.run_all_layouts(self.level))
+    fn run(&self, problem: &Problem) -> Result<Output, String> {
+        problem.input().0.run_all(self.0, &pool(2)).map_err(|error| error.to_string())
     }
 }
 
 fn on_cpu(isa: Isa) {
-    let subject = Level::new(isa).map(|level| Cpu { level, skips: &[] }).map_err(|error| NotBuilt(error.to_string()));
+    let subject = Level::new(isa).map(Cpu).map_err(|error| NotBuilt(error.to_string()));
     conformance::run("msa-indexer", "cpu", isa.name(), subject, problems());
 }
 
-/// Hundreds of times slower than the instructions they stand for.
 fn on_model(isa: Isa) {
-    let reason = "too large for a software model of the instructions";
-    let skip = |problem| Skip { problem, reason };
-    const SKIPPED: [&str; 2] = ["m3_bf16_per_head", "m3_bf16_shared"];
     let level = Level::emulated(isa).expect("the AVX-512 levels have models");
-    let skips = Vec::leak(SKIPPED.map(skip).to_vec());
-    conformance::run("msa-indexer", "cpu", level.name(), Ok(Cpu { level, skips }), problems());
+    conformance::run("msa-indexer", "cpu", level.name(), Ok(Cpu(level)), problems());
 }
 
 fn not_built(backend: &str) {

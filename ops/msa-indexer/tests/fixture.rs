@@ -1,41 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Sequences in every number format and layout from one seed, and the calls under test in short form.
+//! Sequences from a seed in every layout, and the calls under test in short form.
 
-use cpu_tiles::weights::packed_index;
-use cpu_tiles::{Format, Isa, Level, PANEL, PackedRef, PackedWeight, Pool, WeightRef};
+use cpu_tiles::{Isa, Level, PackedWeight, Pool, WeightRef};
 use half::bf16;
-use msa_indexer::{HeadReduce, IndexerDims, Keys, Values, decode, prefill, reference};
+use msa_indexer::{Error, HeadReduce, IndexerDims, Keys, Values, decode, prefill, reference};
 use ndarray::{ArrayView2, ArrayView3};
-use op_testkit::compare::{Comparison, Tolerance, assert_same_bits};
+use op_testkit::compare::assert_same_bits;
+use op_testkit::fill_f32;
 use op_testkit::guard::Guarded;
-use op_testkit::{fill_bf16, fill_f32};
 
-/// F32 sums of products that the oracle sums in F64.
-pub(crate) const TOLERANCE: Tolerance = Tolerance { abs: 0.0, rel: 0.0, rel_to_max: 5e-6 };
-
-pub(crate) const REDUCES: [HeadReduce; 2] = [HeadReduce::PerKvHead, HeadReduce::Shared];
-
-/// What queries and keys hold.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Kind {
-    /// Any numbers, BF16 both.
-    Bf16,
-    /// Any numbers, F32 both.
-    F32,
-    /// F32 queries, BF16 keys.
-    Mixed,
-    /// Small integers, BF16 both: every sum is exact, whatever its order, and many are equal.
-    Integers,
-}
-
-pub(crate) const KINDS: [Kind; 4] = [Kind::Bf16, Kind::F32, Kind::Mixed, Kind::Integers];
-
-impl Kind {
-    pub(crate) fn tolerance(self) -> Tolerance {
-        if self == Self::Integers { Tolerance::EXACT } else { TOLERANCE }
-    }
-}
+pub(crate) const REDUCTIONS: [HeadReduce; 2] = [HeadReduce::PerKvHead, HeadReduce::Shared];
 
 /// Every level of this machine, and the software models of the AVX-512 ones.
 pub(crate) fn levels() -> Vec<Level> {
@@ -48,307 +23,196 @@ pub(crate) fn pool(threads: usize) -> Pool {
     Pool::new(threads).unwrap()
 }
 
-/// Top-k with the query's own block always selected.
-pub(crate) const fn dims(heads: usize, head_dim: usize, block: usize, topk: usize) -> IndexerDims {
-    IndexerDims { heads, head_dim, block, topk, ..IndexerDims::M3 }
-}
-
-/// Values of a number format that owns them.
+/// Values that own themselves.
 #[derive(Clone, Debug)]
-pub(crate) enum Owned {
+pub(crate) enum Data {
     Bf16(Vec<bf16>),
     F32(Vec<f32>),
 }
 
-impl Owned {
-    pub(crate) fn get(&self) -> Values<'_> {
+impl Data {
+    pub(crate) fn new(is_bf16: bool, values: Vec<f32>) -> Self {
+        if is_bf16 { Self::Bf16(values.into_iter().map(bf16::from_f32).collect()) } else { Self::F32(values) }
+    }
+
+    pub(crate) fn values(&self) -> Values<'_> {
         match self {
             Self::Bf16(values) => Values::Bf16(values),
             Self::F32(values) => Values::F32(values),
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Self::Bf16(values) => values.len(),
-            Self::F32(values) => values.len(),
-        }
-    }
-
-    pub(crate) fn wide(&self) -> Vec<f32> {
+    pub(crate) fn to_f32(&self) -> Vec<f32> {
         match self {
             Self::Bf16(values) => values.iter().map(|value| value.to_f32()).collect(),
             Self::F32(values) => values.clone(),
         }
     }
 
-    pub(crate) fn set(&mut self, at: usize, value: f32) {
-        match self {
-            Self::Bf16(values) => values[at] = bf16::from_f32(value),
-            Self::F32(values) => values[at] = value,
-        }
-    }
-
-    /// Values `which` of these; NaN where it says `None`.
-    pub(crate) fn gather(&self, which: impl Iterator<Item = Option<usize>>) -> Self {
-        match self {
-            Self::Bf16(values) => Self::Bf16(which.map(|i| i.map_or(bf16::NAN, |i| values[i])).collect()),
-            Self::F32(values) => Self::F32(which.map(|i| i.map_or(f32::NAN, |i| values[i])).collect()),
-        }
-    }
-}
-
-/// Numbers below `end`, in an order that the seed decides.
-pub(crate) fn shuffled(end: usize, seed: u64) -> Vec<usize> {
-    let keys = fill_f32(seed, end, 1.0);
-    let mut order: Vec<usize> = (0..end).collect();
-    order.sort_by(|&a, &b| keys[a].total_cmp(&keys[b]));
-    order
-}
-
-/// Queries at consecutive positions, and the keys of the sequence.
-#[derive(Clone, Debug)]
-pub(crate) struct Sequence {
-    pub(crate) dims: IndexerDims,
-    /// The position of the first query.
-    pub(crate) start: usize,
-    /// `[queries, heads, head_dim]`.
-    pub(crate) queries: Owned,
-    /// `[length, head_dim]`.
-    pub(crate) keys: Owned,
-}
-
-impl Sequence {
-    pub(crate) fn new(dims: IndexerDims, kind: Kind, start: usize, queries: usize, length: usize, seed: u64) -> Self {
-        let of = |bf16_values: bool, seed, len| match kind {
-            Kind::Integers => {
-                let integer = |value: f32| bf16::from_f32((value * 3.0).round());
-                Owned::Bf16(fill_f32(seed, len, 1.0).into_iter().map(integer).collect())
-            }
-            _ if bf16_values => Owned::Bf16(fill_bf16(seed, len, 1.0)),
-            _ => Owned::F32(fill_f32(seed, len, 1.0)),
+    /// Pieces of `size` values in another order, `None` being a piece of NaN; a piece that ends early is filled with NaN.
+    fn pieces(&self, size: usize, order: impl IntoIterator<Item = Option<usize>>) -> Self {
+        let values = self.to_f32();
+        let of_piece = |piece: Option<usize>| {
+            let values = piece.map_or(&[][..], |piece| &values[piece * size..values.len().min((piece + 1) * size)]);
+            values.iter().copied().chain(std::iter::repeat(f32::NAN)).take(size)
         };
+        Self::new(matches!(self, Self::Bf16(_)), order.into_iter().flat_map(of_piece).collect())
+    }
+}
+
+/// Queries at the positions from `start` on, and the keys of their sequence.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) dims: IndexerDims,
+    pub(crate) queries: Data,
+    pub(crate) start: usize,
+    pub(crate) keys: Data,
+}
+
+/// Small integers: every sum is exact in F32, in any order, and ties are frequent.
+pub(crate) fn integers(seed: u64, n: usize) -> Vec<f32> {
+    fill_f32(seed, n, 2.49).into_iter().map(f32::round).collect()
+}
+
+impl Setup {
+    /// `count` queries that end the sequence of `length` keys, all values small integers.
+    pub(crate) fn new(dims: IndexerDims, is_bf16: [bool; 2], count: usize, length: usize, seed: u64) -> Self {
+        let [queries, keys] = is_bf16;
         Self {
             dims,
-            start,
-            queries: of(kind == Kind::Bf16, seed, queries * dims.heads * dims.head_dim),
-            keys: of(kind != Kind::F32, seed + 1, length * dims.head_dim),
+            queries: Data::new(queries, integers(seed, count * dims.heads * dims.head_dim)),
+            start: length - count,
+            keys: Data::new(keys, integers(seed + 1, length * dims.head_dim)),
         }
     }
 
-    /// One query at the last position.
-    pub(crate) fn of_decode(dims: IndexerDims, kind: Kind, length: usize, seed: u64) -> Self {
-        Self::new(dims, kind, length - 1, 1, length, seed)
-    }
-
-    /// One query at the last position with one value per head, and keys of one value each, one per block.
-    pub(crate) fn of_scores(dims: IndexerDims, scores: &[f32]) -> Self {
-        assert_eq!((dims.head_dim, dims.block), (1, 1));
-        Self {
-            dims,
-            start: scores.len() - 1,
-            queries: Owned::F32(vec![1.0; dims.heads]),
-            keys: Owned::F32(scores.to_vec()),
-        }
+    /// One query at the end of BF16 values.
+    pub(crate) fn decode(dims: IndexerDims, length: usize, seed: u64) -> Self {
+        Self::new(dims, [true, true], 1, length, seed)
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.queries.len() / (self.dims.heads * self.dims.head_dim)
+        self.queries.to_f32().len() / self.dims.heads / self.dims.head_dim
     }
 
     pub(crate) fn length(&self) -> usize {
-        self.keys.len() / self.dims.head_dim
+        self.keys.to_f32().len() / self.dims.head_dim
     }
 
-    pub(crate) fn blocks(&self) -> usize {
-        self.length().div_ceil(self.dims.block)
+    pub(crate) fn expected(&self) -> Output {
+        let (dims, length) = (&self.dims, self.length());
+        let (queries, keys) = (self.queries.to_f32(), self.keys.to_f32());
+        let queries = ArrayView3::from_shape((self.count(), dims.heads, dims.head_dim), &queries).unwrap();
+        let keys = ArrayView2::from_shape((length, dims.head_dim), &keys).unwrap();
+        let scores = reference::block_scores(dims, queries, self.start, keys).unwrap();
+        let ids = reference::select(dims, scores.view(), self.start).unwrap();
+        Output { ids: ids.into_iter().collect(), scores: scores.into_iter().collect() }
     }
 
-    pub(crate) fn scores_shape(&self) -> [usize; 3] {
-        self.dims.scores_shape(self.count(), self.length())
-    }
-
-    pub(crate) fn ids_shape(&self) -> [usize; 3] {
-        self.dims.ids_shape(self.count(), self.length())
-    }
-
-    pub(crate) fn with_reduce(&self, reduce: HeadReduce) -> Self {
-        Self { dims: IndexerDims { reduce, ..self.dims }, ..self.clone() }
-    }
-
-    /// Some of the queries, in a sequence that ends at `length`.
-    pub(crate) fn part(&self, queries: std::ops::Range<usize>, length: usize) -> Self {
-        let width = self.dims.heads * self.dims.head_dim;
-        Self {
-            dims: self.dims,
-            start: self.start + queries.start,
-            queries: self.queries.gather((queries.start * width..queries.end * width).map(Some)),
-            keys: self.keys.gather((0..length * self.dims.head_dim).map(Some)),
-        }
-    }
-
-    pub(crate) fn plain(&self) -> Keys<'_> {
-        Keys::Plain(self.keys.get())
-    }
-
-    /// Pages in the order of a table, among others that hold NaN, as the places behind the last key do.
-    pub(crate) fn pages(&self) -> (Owned, Vec<i32>) {
-        let pages = self.blocks() + 2;
-        let table: Vec<i32> = shuffled(pages, 99).into_iter().map(|page| page as i32).take(self.blocks()).collect();
-        let page = self.dims.block * self.dims.head_dim;
-        let places = (0..pages * page).map(|i| {
-            let block = table.iter().position(|&entry| entry as usize == i / page)?;
-            Some(block * page + i % page).filter(|&at| at < self.keys.len())
-        });
-        (self.keys.gather(places), table)
-    }
-
-    /// The pages, packed.
-    fn packed(&self, level: Level, pages: &Owned) -> Vec<PackedWeight> {
+    /// The keys in every layout, with NaN wherever there is room beyond them.
+    pub(crate) fn layouts(&self, level: Level) -> Layouts {
         let IndexerDims { block, head_dim, .. } = self.dims;
-        let weights: Vec<_> = match pages {
-            Owned::Bf16(values) => values
-                .chunks_exact(block * head_dim)
-                .map(|page| WeightRef::bf16(block, head_dim, page).unwrap())
-                .collect(),
-            Owned::F32(values) => values
-                .chunks_exact(block * head_dim)
-                .map(|page| WeightRef::f32(block, head_dim, page).unwrap())
-                .collect(),
-        };
-        PackedWeight::pack_all(level, &pool(1), &weights).unwrap()
-    }
-
-    /// What the operator should give, by the reference: ids and scores.
-    pub(crate) fn expected(&self) -> (Vec<i32>, Vec<f32>) {
-        let IndexerDims { heads, head_dim, .. } = self.dims;
-        let (queries, keys) = (self.queries.wide(), self.keys.wide());
-        let queries = ArrayView3::from_shape((self.count(), heads, head_dim), &queries).unwrap();
-        let keys = ArrayView2::from_shape((self.length(), head_dim), &keys).unwrap();
-        let scores = reference::block_scores(&self.dims, queries, self.start, keys).unwrap();
-        let ids = reference::select(&self.dims, scores.view(), self.start).unwrap();
-        (ids.into_iter().collect(), scores.into_iter().collect())
-    }
-
-    /// The ids that the reference selects by given scores.
-    pub(crate) fn ids_of(&self, scores: &[f32]) -> Vec<i32> {
-        let scores = ArrayView3::from_shape(self.scores_shape(), scores).unwrap();
-        reference::select(&self.dims, scores, self.start).unwrap().into_iter().collect()
-    }
-
-    /// Ids and scores of the operator with keys as they are.
-    pub(crate) fn run(&self, level: Level) -> (Vec<i32>, Vec<f32>) {
-        self.run_with(level, &pool(2), self.plain())
-    }
-
-    /// Ids and scores of the operator. With and without scores, and as a decode step where it is one, the result must be
-    /// the same; nothing outside the outputs may be written.
-    pub(crate) fn run_with(&self, level: Level, pool: &Pool, keys: Keys<'_>) -> (Vec<i32>, Vec<f32>) {
-        let (queries, count, length) = (self.queries.get(), self.count(), self.length());
-        let mut ids = Guarded::<i32>::new(count, self.ids_shape()[1..].iter().product());
-        let mut scores = Guarded::<f32>::new(count, self.scores_shape()[1..].iter().product());
-        let call = |ids: &mut Guarded<i32>, scores: Option<&mut Guarded<f32>>| {
-            let scores = scores.map(Guarded::as_mut_slice);
-            prefill(level, pool, &self.dims, queries, self.start, keys, length, ids.as_mut_slice(), scores).unwrap();
-            ids.check().unwrap();
-            assert_eq!(ids.unwritten(), 0, "ids were not written");
-        };
-        call(&mut ids, Some(&mut scores));
-        scores.check().unwrap();
-        assert_eq!(scores.unwritten(), 0, "scores were not written");
-        let (ids, scores) = (ids.to_vec(), scores.to_vec());
-
-        let mut alone = Guarded::<i32>::new(count, self.ids_shape()[1..].iter().product());
-        call(&mut alone, None);
-        assert_eq!(alone.to_vec(), ids, "ids with and without scores");
-        if count == 1 && self.start + 1 == length {
-            let mut of_decode = (vec![0; ids.len()], vec![0.0; scores.len()]);
-            let (out, out_scores) = (&mut of_decode.0, Some(&mut of_decode.1[..]));
-            decode(level, pool, &self.dims, queries, keys, length, out, out_scores).unwrap();
-            assert_eq!(of_decode.0, ids, "decode and prefill");
-            assert_same_bits("decode and prefill", &of_decode.1, &scores, &self.scores_shape());
+        let blocks = self.dims.blocks(self.length());
+        // Pages in falling order, with poison between, before and after.
+        let order = (0..2 * blocks + 1).rev().map(|page| (page % 2 == 1).then_some(page / 2));
+        let page_of = |block: usize| 2 * (blocks - 1 - block) + 1;
+        let paged = self.keys.pieces(block * head_dim, order);
+        Layouts {
+            plain: self.keys.pieces(head_dim, (0..self.length()).map(Some).chain([None, None, None])),
+            packed: pack(level, &self.dims, &self.keys.pieces(block * head_dim, (0..blocks).map(Some))),
+            packed_pages: pack(level, &self.dims, &paged),
+            paged,
+            block_table: (0..blocks).map(|block| page_of(block) as i32).chain([-1, i32::MAX]).collect(),
         }
-        (ids, scores)
     }
 
-    /// The operator on every layout, which must agree in every bit.
-    pub(crate) fn run_all_layouts(&self, level: Level) -> (Vec<i32>, Vec<f32>) {
-        let expected = self.run(level);
-        let check = |layout: &str, keys: Keys<'_>| {
-            let actual = self.run_with(level, &pool(2), keys);
-            assert_eq!(actual.0, expected.0, "{layout}");
-            assert_same_bits(layout, &actual.1, &expected.1, &self.scores_shape());
-        };
-        let longer = self
-            .keys
-            .gather((0..self.keys.len() + 3 * self.dims.head_dim).map(|i| Some(i).filter(|&i| i < self.keys.len())));
-        check("plain, more keys than the sequence", Keys::Plain(longer.get()));
+    /// Ids and scores; the ids without a wish for scores are the same, and so is what `decode` gives (but for software models
+    /// of instructions, which are too slow for asking thrice).
+    #[track_caller]
+    pub(crate) fn run(&self, level: Level, pool: &Pool, keys: Keys<'_>) -> Result<Output, Error> {
+        let (dims, length, count) = (&self.dims, self.length(), self.count());
+        let [_, selections, width] = dims.ids_shape(count, length);
+        let (mut ids, mut scores) =
+            (Guarded::new(count * selections, width), Guarded::new(count * selections, dims.blocks(length)));
+        let queries = self.queries.values();
+        let (of_ids, of_scores) = (ids.as_mut_slice(), Some(scores.as_mut_slice()));
+        prefill(level, pool, dims, queries, self.start, keys, length, of_ids, of_scores)?;
+        ids.check().unwrap();
+        scores.check().unwrap();
+        assert_eq!((ids.unwritten(), scores.unwritten()), (0, 0), "places were not written");
+        let out = Output { ids: ids.to_vec(), scores: scores.to_vec() };
+        if level.is_emulated() {
+            return Ok(out);
+        }
 
-        let (pages, mut table) = self.pages();
-        // Entries behind the blocks of the sequence are not read.
-        table.extend([-1, i32::MAX]);
-        check("paged", Keys::Paged { pages: pages.get(), block_table: &table });
-
-        let packed = self.packed(level, &pages);
-        check("packed, with a table", Keys::Packed { blocks: &packed, block_table: Some(&table) });
-        let in_order: Vec<_> = table[..self.blocks()].iter().map(|&page| packed[page as usize].as_ref()).collect();
-        check("packed, in order", Keys::Packed { blocks: &in_order, block_table: None });
-
-        let written: Vec<_> = (0..self.blocks()).map(|block| Written::new(self, block)).collect();
-        let written: Vec<_> = written.iter().map(|block| block.get(&self.dims)).collect();
-        check("written key by key", Keys::Packed { blocks: &written, block_table: None });
-        expected
+        let mut alone = Guarded::new(count * selections, width);
+        prefill(level, pool, dims, queries, self.start, keys, length, alone.as_mut_slice(), None)?;
+        alone.check().unwrap();
+        assert_eq!(alone.to_vec(), out.ids, "ids depend on the wish for scores");
+        if count == 1 && self.start + 1 == length {
+            let (mut ids, mut scores) = (vec![7; out.ids.len()], vec![7.0; out.scores.len()]);
+            decode(level, pool, dims, queries, keys, length, &mut ids, Some(&mut scores))?;
+            assert_eq!(ids, out.ids, "decode and prefill");
+            assert_same_bits("decode and prefill", &scores, &out.scores, &[scores.len()]);
+        }
+        Ok(out)
     }
-}
 
-/// A packed block as a cache holds it that is written key by key: what no key was written to is NaN, and there is room for
-/// more values than a key has, which are zero.
-struct Written {
-    panels: Owned,
-    capacity: usize,
-}
-
-impl Written {
-    fn new(sequence: &Sequence, block: usize) -> Self {
-        let IndexerDims { block: size, head_dim, .. } = sequence.dims;
-        let capacity = head_dim.next_multiple_of(4) + 4;
-        let values = size.next_multiple_of(PANEL) * capacity;
-        let (mut panels, format) = match sequence.keys {
-            Owned::Bf16(_) => (Owned::Bf16(vec![bf16::NAN; values]), Format::Bf16),
-            Owned::F32(_) => (Owned::F32(vec![f32::NAN; values]), Format::F32),
-        };
-        let keys = sequence.keys.wide();
-        for key in block * size..sequence.length().min((block + 1) * size) {
-            let in_block = key % size;
-            for k in 0..capacity {
-                let at = in_block / PANEL * PANEL * capacity + packed_index(format, in_block % PANEL, k);
-                panels.set(at, if k < head_dim { keys[key * head_dim + k] } else { 0.0 });
+    /// [`Setup::run`] in all layouts, which must agree in every bit; on software models those with a table.
+    #[track_caller]
+    pub(crate) fn run_all(&self, level: Level, pool: &Pool) -> Result<Output, Error> {
+        let layouts = self.layouts(level);
+        let mut outputs = Vec::new();
+        for (index, (name, keys)) in layouts.keys().into_iter().enumerate() {
+            if index % 2 == 1 || !level.is_emulated() {
+                outputs.push((name, self.run(level, pool, keys)?));
             }
         }
-        Self { panels, capacity }
-    }
-
-    fn get(&self, dims: &IndexerDims) -> PackedRef<'_> {
-        match &self.panels {
-            Owned::Bf16(panels) => PackedRef::bf16(dims.block, dims.head_dim, self.capacity, panels).unwrap(),
-            Owned::F32(panels) => PackedRef::f32(dims.block, dims.head_dim, self.capacity, panels).unwrap(),
+        let (_, first) = outputs.remove(0);
+        for (name, other) in outputs {
+            assert_eq!(other.ids, first.ids, "{name} at {level}");
+            assert_same_bits(name, &other.scores, &first.scores, &[first.scores.len()]);
         }
+        Ok(first)
     }
 }
 
-/// Scores near those of the reference, and the ids that belong to them: those of the reference where sums are exact, else
-/// those that it selects by the scores at hand.
-pub(crate) fn check(
-    sequence: &Sequence,
-    (ids, scores): &(Vec<i32>, Vec<f32>),
-    (expected_ids, expected_scores): &(Vec<i32>, Vec<f32>),
-    tolerance: Tolerance,
-) -> Result<(), String> {
-    Comparison::new(scores, expected_scores, &sequence.scores_shape()).check(tolerance)?;
-    let selected = sequence.ids_of(scores);
-    let expected_ids = if tolerance == Tolerance::EXACT { expected_ids } else { &selected };
-    if ids != expected_ids {
-        return Err(format!("ids: {ids:?}, expected {expected_ids:?}"));
+/// Packs whole blocks.
+pub(crate) fn pack(level: Level, dims: &IndexerDims, blocks: &Data) -> Vec<PackedWeight> {
+    let (n, k) = (dims.block, dims.head_dim);
+    let weights: Vec<_> = match blocks {
+        Data::Bf16(values) => values.chunks_exact(n * k).map(|x| WeightRef::bf16(n, k, x).unwrap()).collect(),
+        Data::F32(values) => values.chunks_exact(n * k).map(|x| WeightRef::f32(n, k, x).unwrap()).collect(),
+    };
+    PackedWeight::pack_all(level, &pool(1), &weights).unwrap()
+}
+
+/// The keys of one sequence in every layout.
+pub(crate) struct Layouts {
+    pub(crate) plain: Data,
+    pub(crate) paged: Data,
+    pub(crate) packed: Vec<PackedWeight>,
+    pub(crate) packed_pages: Vec<PackedWeight>,
+    pub(crate) block_table: Vec<i32>,
+}
+
+impl Layouts {
+    pub(crate) fn keys(&self) -> [(&'static str, Keys<'_>); 4] {
+        let table = &self.block_table[..];
+        [
+            ("plain", Keys::Plain(self.plain.values())),
+            ("paged", Keys::Paged { pages: self.paged.values(), block_table: table }),
+            ("packed", Keys::Packed { blocks: &self.packed, block_table: None }),
+            ("packed pages", Keys::Packed { blocks: &self.packed_pages, block_table: Some(table) }),
+        ]
     }
-    Ok(())
+}
+
+/// What a call gives.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Output {
+    /// `[queries, selections, min(topk, blocks)]`.
+    pub(crate) ids: Vec<i32>,
+    /// `[queries, selections, blocks]`.
+    pub(crate) scores: Vec<f32>,
 }

@@ -1,24 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Laws of the operator on problems of any size.
+//! What must hold whatever the numbers are.
 
-use crate::fixture::{KINDS, Kind, Owned, REDUCES, Sequence, check, levels, shuffled};
+use crate::fixture::{Data, Setup, integers, levels, pool};
 use cpu_tiles::Level;
-use msa_indexer::IndexerDims;
+use msa_indexer::{HeadReduce, IndexerDims};
 use op_testkit::compare::assert_same_bits;
+use op_testkit::fill_f32;
+use op_testkit::strategies::tile_edge_size;
 use proptest::prelude::*;
+use proptest::sample::select;
 
-#[derive(Clone, Debug)]
-struct Setup {
-    level: Level,
-    kind: Kind,
-    seed: u64,
-    sequence: Sequence,
-}
-
-fn setups() -> impl Strategy<Value = Setup> {
-    let dims = (1..6usize, 1..40usize, 1..40usize, 1..8usize, 0..4usize, 0..4usize, prop::sample::select(&REDUCES[..]));
-    let dims = dims.prop_map(|(heads, head_dim, block, topk, init_blocks, local_blocks, reduce)| IndexerDims {
+fn all_dims() -> impl Strategy<Value = IndexerDims> {
+    let sizes = (1..=7usize, tile_edge_size(1..=70), tile_edge_size(1..=130));
+    let choice = (1..=9usize, 0..=4usize, 0..=4usize, select(vec![HeadReduce::PerKvHead, HeadReduce::Shared]));
+    (sizes, choice).prop_map(|((heads, head_dim, block), (topk, init_blocks, local_blocks, reduce))| IndexerDims {
         heads,
         head_dim,
         block,
@@ -26,125 +22,216 @@ fn setups() -> impl Strategy<Value = Setup> {
         init_blocks,
         local_blocks,
         reduce,
-    });
-    let sizes = (0..120usize, 0..50usize, 0..40usize);
-    let subject = (prop::sample::select(levels()), prop::sample::select(&KINDS[..]), 0..1_000_000u64);
-    (subject, dims, sizes).prop_map(|((level, kind, seed), dims, (start, queries, behind))| Setup {
-        level,
-        kind,
-        seed,
-        sequence: Sequence::new(dims, kind, start, queries, start + queries + behind, seed),
     })
 }
 
+/// Sequences of up to about `blocks` blocks, of integers or of numbers whose sums are rounded.
+fn setups(blocks: usize, exact: bool) -> impl Strategy<Value = Setup> {
+    (all_dims(), any::<[bool; 2]>(), 1..=40usize, 1..=blocks, any::<u32>()).prop_flat_map(
+        move |(dims, is_bf16, count, blocks, seed)| {
+            let longest = (blocks * dims.block).max(count);
+            (count..=longest).prop_map(move |length| {
+                let mut setup = Setup::new(dims, is_bf16, count, length, seed.into());
+                if !exact {
+                    let rounded = |data: &Data, seed, is_bf16| {
+                        let values = fill_f32(seed, data.to_f32().len(), 1.0);
+                        Data::new(is_bf16, values)
+                    };
+                    setup.queries = rounded(&setup.queries, seed.into(), is_bf16[0]);
+                    setup.keys = rounded(&setup.keys, u64::from(seed) + 1, is_bf16[1]);
+                }
+                setup
+            })
+        },
+    )
+}
+
+/// The part of a call's output that belongs to query `query`.
+fn of_query<T>(values: &[T], count: usize, query: usize) -> &[T] {
+    let size = values.len() / count;
+    &values[query * size..(query + 1) * size]
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn the_operator_is_the_reference(setup in setups()) {
-        let Setup { sequence, level, kind, .. } = &setup;
-        let actual = sequence.run_all_layouts(*level);
-        check(sequence, &actual, &sequence.expected(), kind.tolerance()).map_err(TestCaseError::fail)?;
+    fn ids_and_scores_are_those_of_the_reference(setup in setups(12, true), level in select(levels())) {
+        let expected = setup.expected();
+        let out = setup.run_all(level, &pool(2)).unwrap();
+        prop_assert_eq!(out.ids, expected.ids);
+        prop_assert_eq!(out.scores, expected.scores);
     }
 
-    /// Distinct, ascending, of blocks that the query sees, as many as there can be, the forced ones among them.
+    /// The ids of rounded scores are the best by these scores themselves.
     #[test]
-    fn ids_are_a_selection(setup in setups()) {
-        let Setup { sequence, level, .. } = &setup;
-        let dims = sequence.dims;
-        let (ids, _) = sequence.run(*level);
-        let [_, selections, places] = sequence.ids_shape();
-        for (at, ids) in ids.chunks_exact(places.max(1)).enumerate() {
-            let visible = (sequence.start + at / selections) / dims.block + 1;
-            let (chosen, padding) = ids.split_at(visible.min(dims.topk));
-            prop_assert!(padding.iter().all(|&id| id == -1));
-            prop_assert!(chosen.is_sorted_by(|a, b| a < b));
-            prop_assert!(chosen.iter().all(|&id| (0..visible as i32).contains(&id)));
-            if dims.init_blocks + dims.local_blocks <= dims.topk {
-                let mut forced = (0..visible).filter(|b| *b < dims.init_blocks || *b + dims.local_blocks >= visible);
-                prop_assert!(forced.all(|block| chosen.contains(&(block as i32))));
+    fn ids_are_the_best_by_the_scores_given(setup in setups(30, false), level in select(Level::available())) {
+        let out = setup.run_all(level, &pool(2)).unwrap();
+        let dims = &setup.dims;
+        let shape = dims.scores_shape(setup.count(), setup.length());
+        let scores = ndarray::ArrayView3::from_shape(shape, &out.scores).unwrap();
+        let ids = msa_indexer::reference::select(dims, scores, setup.start).unwrap();
+        prop_assert_eq!(out.ids, ids.into_iter().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn prefill_equals_the_decode_of_every_prefix(setup in setups(6, false), level in select(Level::available())) {
+        let (count, head_dim) = (setup.count(), setup.dims.head_dim);
+        let whole = setup.run_all(level, &pool(2)).unwrap();
+        for query in 0..count {
+            let length = setup.start + query + 1;
+            let cut = |data: &Data, range: std::ops::Range<usize>| {
+                Data::new(matches!(data, Data::Bf16(_)), data.to_f32()[range].to_vec())
+            };
+            let of_one = setup.dims.heads * head_dim;
+            let alone = Setup {
+                dims: setup.dims,
+                queries: cut(&setup.queries, query * of_one..(query + 1) * of_one),
+                start: length - 1,
+                keys: cut(&setup.keys, 0..length * head_dim),
+            };
+            let keys = alone.layouts(level);
+            let out = alone.run(level, &pool(1), keys.keys()[query % 4].1).unwrap();
+            // A prefix has fewer blocks: the rest of the whole call's rows is padding.
+            let blocks = setup.dims.blocks(length);
+            let per_row = |values: usize| values / setup.dims.selections();
+            let (ids, scores) = (of_query(&whole.ids, count, query), of_query(&whole.scores, count, query));
+            let (of_ids, of_scores) = (per_row(ids.len()), per_row(scores.len()));
+            for (row, ids) in ids.chunks_exact(of_ids).enumerate() {
+                let (seen, padding) = ids.split_at(setup.dims.topk.min(blocks));
+                prop_assert_eq!(seen, &out.ids[row * seen.len()..][..seen.len()]);
+                prop_assert!(padding.iter().all(|id| *id == -1));
+            }
+            for (row, scores) in scores.chunks_exact(of_scores).enumerate() {
+                let (seen, padding) = scores.split_at(blocks);
+                assert_same_bits("prefix", seen, &out.scores[row * blocks..][..blocks], &[blocks]);
+                prop_assert!(padding.iter().all(|score| *score == f32::NEG_INFINITY));
             }
         }
     }
 
     #[test]
-    fn a_query_depends_neither_on_its_company_nor_on_later_keys(setup in setups(), cut in 0.0..=1.0) {
-        let Setup { sequence, level, .. } = &setup;
-        let (start, n) = (sequence.start, sequence.count());
-        let (ids, scores) = sequence.run(*level);
-        let cut = (n as f64 * cut) as usize;
-        for range in [0..cut, cut..n] {
-            let part = sequence.part(range.clone(), start + range.end);
-            let (of_part, of_part_scores) = part.run(*level);
-            let [_, selections, places] = sequence.ids_shape();
-            let [_, _, blocks] = sequence.scores_shape();
-            let (few_places, few_blocks) = (part.ids_shape()[2], part.scores_shape()[2]);
-            for row in 0..range.len() * selections {
-                let whole = range.start * selections + row;
-                let (seen, behind) = ids[whole * places..][..places].split_at(few_places);
-                prop_assert_eq!(seen, &of_part[row * few_places..][..few_places]);
-                prop_assert!(behind.iter().all(|&id| id == -1));
-                let (seen, behind) = scores[whole * blocks..][..blocks].split_at(few_blocks);
-                let expected = &of_part_scores[row * few_blocks..][..few_blocks];
-                assert_same_bits("scores", seen, expected, &[few_blocks]);
-                prop_assert!(behind.iter().all(|&score| score == f32::NEG_INFINITY));
+    fn a_shared_score_is_the_largest_of_the_heads(mut setup in setups(10, false), level in select(Level::available())) {
+        setup.dims.reduce = HeadReduce::PerKvHead;
+        let per_head = setup.run_all(level, &pool(2)).unwrap();
+        setup.dims.reduce = HeadReduce::Shared;
+        let shared = setup.run_all(level, &pool(2)).unwrap();
+        let blocks = setup.dims.blocks(setup.length());
+        for (query, shared) in shared.scores.chunks_exact(blocks).enumerate() {
+            for (block, &shared) in shared.iter().enumerate() {
+                let of_query = of_query(&per_head.scores, setup.count(), query);
+                let largest = of_query.chunks_exact(blocks).map(|head| head[block]).fold(f32::NEG_INFINITY, f32::max);
+                prop_assert_eq!(shared, largest);
             }
         }
     }
+}
 
-    /// Only the largest score of a block counts.
-    #[test]
-    fn the_order_of_keys_in_a_block_has_no_effect(setup in setups()) {
-        let Setup { sequence, level, seed, .. } = &setup;
-        let IndexerDims { block, head_dim, .. } = sequence.dims;
-        // The last query, which sees whole blocks.
-        prop_assume!(sequence.count() > 0);
-        let length = (sequence.start + sequence.count()).next_multiple_of(block);
-        let mut whole = Sequence { start: length - 1, ..sequence.part(sequence.count() - 1..sequence.count(), 0) };
-        whole.keys = Sequence::new(sequence.dims, setup.kind, 0, 0, length, *seed).keys;
-        let mut other = whole.clone();
-        let order: Vec<usize> = (0..length / block)
-            .flat_map(|b| shuffled(block, seed + b as u64).into_iter().map(move |key| b * block + key))
-            .collect();
-        other.keys = whole.keys.gather((0..length * head_dim).map(|i| Some(order[i / head_dim] * head_dim + i % head_dim)));
-        let (expected, actual) = (whole.run(*level), other.run(*level));
-        prop_assert_eq!(&actual.0, &expected.0);
-        assert_same_bits("reordered", &actual.1, &expected.1, &whole.scores_shape());
-    }
-
-    #[test]
-    fn scaling_queries_by_a_power_of_two_scales_scores_exactly(setup in setups(), power in -6i32..=6) {
-        let factor = 2f32.powi(power);
-        let (ids, scores) = setup.sequence.run(setup.level);
-        let mut scaled = setup.sequence.clone();
-        for (at, value) in setup.sequence.queries.wide().into_iter().enumerate() {
-            scaled.queries.set(at, value * factor);
-        }
-        let (scaled_ids, scaled_scores) = scaled.run(setup.level);
-        prop_assert_eq!(scaled_ids, ids);
-        let expected: Vec<f32> = scores.into_iter().map(|score| score * factor).collect();
-        assert_same_bits("scaled", &scaled_scores, &expected, &scaled.scores_shape());
-    }
-
-    /// Heads do not see each other: a head alone gives its selection.
-    #[test]
-    fn heads_are_independent(setup in setups()) {
-        let sequence = setup.sequence.with_reduce(REDUCES[0]);
-        let IndexerDims { heads, head_dim, .. } = sequence.dims;
-        let (ids, scores) = sequence.run(setup.level);
-        for head in 0..heads {
-            let places = (0..sequence.count() * head_dim).map(|i| (i / head_dim * heads + head) * head_dim + i % head_dim);
-            let queries: Owned = sequence.queries.gather(places.map(Some));
-            let alone = Sequence { dims: IndexerDims { heads: 1, ..sequence.dims }, queries, ..sequence.clone() };
-            let of_head = alone.run(setup.level);
-            let [_, _, places] = sequence.ids_shape();
-            let [_, _, blocks] = sequence.scores_shape();
-            for query in 0..sequence.count() {
-                let row = query * heads + head;
-                prop_assert_eq!(&ids[row * places..][..places], &of_head.0[query * places..][..places]);
-                let (actual, expected) = (&scores[row * blocks..][..blocks], &of_head.1[query * blocks..][..blocks]);
-                assert_same_bits("head", actual, expected, &[blocks]);
+/// Every length around the edges of blocks, and around the length from which on there is a choice.
+#[test]
+fn lengths_around_block_edges() {
+    for length in [1, 2, 127, 128, 129, 255, 256, 257, 2047, 2048, 2049, 2050, 2175, 2176, 2177] {
+        for level in Level::available() {
+            for is_bf16 in [true, false] {
+                let setup = Setup::new(IndexerDims::M3, [is_bf16; 2], 1, length, length as u64);
+                let (out, expected) = (setup.run_all(level, &pool(2)).unwrap(), setup.expected());
+                assert_eq!(out, expected, "{length} keys at {level}");
+                let blocks = length.div_ceil(128);
+                for ids in out.ids.chunks_exact(blocks.min(16)) {
+                    assert_eq!(ids.last(), Some(&(blocks as i32 - 1)), "{length} keys: the query's own block");
+                    assert!(ids.windows(2).all(|pair| pair[0] < pair[1]), "{length} keys: {ids:?}");
+                    assert!(blocks > 16 || ids.len() == blocks);
+                }
             }
         }
     }
+}
+
+/// Head `h` prefers blocks `10 h .. 10 h + 10` of 40, so that the lists of the heads are disjoint but for the local block,
+/// and the shared list is none of them.
+#[test]
+fn disjoint_preferences() {
+    let (blocks, block, head_dim) = (40, 128, 128);
+    let dims = IndexerDims { topk: 8, ..IndexerDims::M3 };
+    let query = |head: usize| (0..head_dim).map(move |d| if d == head { 1.0 } else { 0.0 });
+    let key = |at: usize| {
+        let (block, place) = (at / block, at % block);
+        let worth = if place == (7 * block) % 128 { 50.0 - block as f32 } else { -1.0 };
+        (0..head_dim).map(move |d| if d == block / 10 { worth } else { -2.0 })
+    };
+    let setup = Setup {
+        dims,
+        queries: Data::new(true, (0..4).flat_map(query).collect()),
+        start: blocks * block - 1,
+        keys: Data::new(true, (0..blocks * block).flat_map(key).collect()),
+    };
+    let shared = Setup { dims: IndexerDims { reduce: HeadReduce::Shared, ..dims }, ..setup.clone() };
+    for level in levels() {
+        let ids = setup.run_all(level, &pool(2)).unwrap().ids;
+        for (head, ids) in ids.chunks_exact(8).enumerate() {
+            let mut expected: Vec<i32> = (10 * head as i32..).take(if head == 3 { 8 } else { 7 }).collect();
+            if head == 3 {
+                expected.pop();
+            }
+            expected.push(39);
+            assert_eq!(ids, expected, "head {head} at {level}");
+        }
+        let ids = shared.run_all(level, &pool(2)).unwrap().ids;
+        assert_eq!(ids, [0, 1, 2, 3, 4, 5, 6, 39], "shared at {level}");
+    }
+}
+
+#[test]
+fn exact_ties_go_to_the_lower_id() {
+    for level in levels() {
+        for reduce in [HeadReduce::PerKvHead, HeadReduce::Shared] {
+            let dims = IndexerDims { head_dim: 8, topk: 5, reduce, ..IndexerDims::M3 };
+            // All keys alike: blocks 0 to 3 and the local one.
+            let one = integers(3, 8);
+            let mut setup = Setup::decode(dims, 20 * 128, 4);
+            setup.keys = Data::new(true, one.iter().copied().cycle().take(20 * 128 * 8).collect());
+            let ids = setup.run_all(level, &pool(2)).unwrap().ids;
+            assert!(ids.chunks_exact(5).all(|ids| ids == [0, 1, 2, 3, 19]), "{ids:?} at {level}");
+
+            // Two better blocks, three as good as each other for the two places left.
+            setup.queries = Data::new(true, vec![1.0; 4 * 8]);
+            let worth = [1.0, 5.0, 3.0, 0.0, 3.0, 2.0, 5.0, 3.0];
+            let key = |at: usize| [worth.get(at / 128).copied().unwrap_or(0.0); 8];
+            setup.keys = Data::new(true, (0..20 * 128).flat_map(key).collect());
+            let ids = setup.run_all(level, &pool(2)).unwrap().ids;
+            assert!(ids.chunks_exact(5).all(|ids| ids == [1, 2, 4, 6, 19]), "{ids:?} at {level}");
+        }
+    }
+}
+
+/// The local block is there even where its score is the lowest, the first ones likewise; where both do not fit, the first
+/// ones win, and of the local ones the latest.
+#[test]
+fn forced_blocks_count_into_the_top_k() {
+    let worth = |block: usize| if (3..7).contains(&block) { 9.0 } else { -1.0 - block as f32 };
+    let key = |at: usize| [worth(at / 16); 4];
+    let select = |topk, init_blocks, local_blocks| {
+        let dims = IndexerDims { heads: 1, head_dim: 4, block: 16, topk, init_blocks, local_blocks, ..IndexerDims::M3 };
+        let setup = Setup {
+            dims,
+            queries: Data::new(true, vec![1.0; 4]),
+            start: 12 * 16 - 1,
+            keys: Data::new(true, (0..12 * 16).flat_map(key).collect()),
+        };
+        let ids = setup.run_all(Level::best(), &pool(1)).unwrap().ids;
+        assert_eq!(ids, setup.expected().ids);
+        ids
+    };
+    assert_eq!(select(4, 0, 0), [3, 4, 5, 6]);
+    assert_eq!(select(4, 0, 1), [3, 4, 5, 11]);
+    assert_eq!(select(4, 1, 0), [0, 3, 4, 5]);
+    assert_eq!(select(4, 1, 2), [0, 3, 10, 11]);
+    assert_eq!(select(4, 2, 2), [0, 1, 10, 11]);
+    assert_eq!(select(4, 2, 5), [0, 1, 10, 11]);
+    assert_eq!(select(4, 3, 2), [0, 1, 2, 11]);
+    assert_eq!(select(4, 7, 2), [0, 1, 2, 3]);
+    assert_eq!(select(1, 0, 1), [11]);
+    assert_eq!(select(5, 5, 5), [0, 1, 2, 3, 4]);
+    assert_eq!(select(12, 1, 1), (0..12).collect::<Vec<_>>());
+    assert_eq!(select(usize::MAX, usize::MAX, usize::MAX), (0..12).collect::<Vec<_>>());
 }

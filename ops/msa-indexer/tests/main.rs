@@ -3,10 +3,9 @@
 //! The tests of `msa-indexer`: one binary, since linking is what costs.
 
 mod conformance;
+mod determinism;
 mod errors;
 mod fixture;
 mod golden;
 mod laws;
-mod selection;
 mod special;
-mod sweep;

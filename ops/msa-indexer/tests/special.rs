@@ -1,185 +1,176 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! NaN, infinities, zeros and subnormals in queries and keys; keys that nobody sees. What lies behind the last key and in
-//! pages of other sequences is NaN in every layout of the fixture.
+//! NaN and infinities, keys beyond the sequence, and calls that compute nothing.
 
-use crate::fixture::{KINDS, Kind, REDUCES, Sequence, dims, levels};
-use cpu_tiles::Level;
-use msa_indexer::HeadReduce;
-use op_testkit::compare::assert_same_bits;
+use crate::fixture::{Data, Layouts, REDUCTIONS, Setup, levels, pool};
+use cpu_tiles::{Level, PackedRef, PackedWeight};
+use half::bf16;
+use msa_indexer::{HeadReduce, IndexerDims, Keys, PackedKeys, Values, decode, prefill};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// 12 blocks of 8 keys, top 4, two heads; the query at the last position.
-fn sequence(kind: Kind) -> Sequence {
-    Sequence::of_decode(dims(2, 20, 8, 4), kind, 96, 5)
+const DIMS: IndexerDims = IndexerDims { heads: 2, head_dim: 12, block: 70, topk: 3, ..IndexerDims::M3 };
+
+/// A sequence with `value` in one value of each of some keys.
+fn with(keys: &[usize], value: f32) -> Setup {
+    let mut setup = Setup::decode(DIMS, 10 * 70 - 9, 1);
+    // No query value is zero, so that every key's value matters.
+    setup.queries = Data::new(true, (0..24).map(|i| 1.0 + (i % 3) as f32).collect());
+    let mut values = setup.keys.to_f32();
+    for key in keys {
+        values[key * DIMS.head_dim + 5] = value;
+    }
+    setup.keys = Data::new(true, values);
+    setup
 }
 
-/// The only NaN there is.
-fn is_the_nan(score: f32) -> bool {
-    score.to_bits() == f32::NAN.to_bits()
-}
-
+/// A NaN is the largest score, as in the maxima and the top-k of the frameworks.
 #[test]
-fn a_nan_in_a_visible_key_is_the_score_of_its_block_and_selects_it() {
-    for kind in KINDS {
-        for reduce in REDUCES {
-            let clean = sequence(kind).with_reduce(reduce);
-            // Every place of a block and of a key, and both signs.
-            for (key, channel, nan) in [(40, 0, f32::NAN), (45, 19, -f32::NAN), (47, 7, f32::NAN)] {
-                let mut poisoned = clean.clone();
-                poisoned.keys.set(key * 20 + channel, nan);
-                for level in levels() {
-                    let (_, expected) = clean.run(level);
-                    let (ids, scores) = poisoned.run_all_layouts(level);
-                    for (at, (score, expected)) in scores.iter().zip(&expected).enumerate() {
-                        match at % 12 {
-                            5 => assert!(is_the_nan(*score), "{level} {kind:?}: {score}"),
-                            _ => assert_eq!(score.to_bits(), expected.to_bits(), "{level} {kind:?}"),
-                        }
-                    }
-                    assert!(ids.chunks_exact(4).all(|ids| ids.contains(&5)), "{level} {kind:?}: {ids:?}");
-                    assert_eq!(ids, poisoned.expected().0.as_slice(), "{level} {kind:?}");
-                }
+fn a_nan_makes_its_block_the_best() {
+    for reduce in REDUCTIONS {
+        let mut setup = with(&[2 * 70 + 69, 5 * 70 + 64], f32::NAN);
+        setup.dims.reduce = reduce;
+        for level in levels() {
+            let out = setup.run_all(level, &pool(2)).unwrap();
+            let nan: Vec<_> = (0..10).filter(|&block| out.scores[block].is_nan()).collect();
+            assert_eq!(nan, [2, 5], "{level}");
+            for ids in out.ids.chunks_exact(3) {
+                assert_eq!(ids, [2, 5, 9], "{level}");
             }
+            assert_eq!(out.ids, setup.expected().ids, "{level}");
         }
     }
-}
-
-/// A weight of zero hides no NaN and makes one of an infinity.
-#[test]
-fn zeros_times_nan_and_infinity() {
-    for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-        let mut sequence = sequence(Kind::Integers);
-        for channel in 0..40 {
-            sequence.queries.set(channel, 0.0);
-        }
-        sequence.keys.set(13 * 20 + 3, poison);
-        for level in levels() {
-            let (ids, scores) = sequence.run_all_layouts(level);
-            let nan_at_1 = scores.iter().enumerate().all(|(at, &score)| match at % 12 {
-                1 => is_the_nan(score),
-                _ => score.to_bits() == 0,
-            });
-            assert!(nan_at_1, "{level}: {scores:?}");
-            assert_eq!(ids, [0, 1, 2, 11, 0, 1, 2, 11], "{level}");
-        }
-    }
-}
-
-#[test]
-fn a_nan_in_a_query_stays_in_its_head() {
-    for kind in KINDS {
-        let clean = sequence(kind);
-        let mut poisoned = clean.clone();
-        poisoned.queries.set(20 + 11, f32::NAN);
-        for level in levels() {
-            let expected = clean.run(level);
-            let (ids, scores) = poisoned.run(level);
-            assert_same_bits("the other head", &scores[..12], &expected.1[..12], &[12]);
-            assert_eq!(ids[..4], expected.0[..4], "{level}");
-            assert!(scores[12..].iter().all(|&score| is_the_nan(score)), "{level}");
-            assert_eq!(ids[4..], [0, 1, 2, 11], "{level}: all NaN, a tie");
-
-            let (ids, scores) = poisoned.with_reduce(HeadReduce::Shared).run(level);
-            assert!(scores.iter().all(|&score| is_the_nan(score)), "{level}");
-            assert_eq!(ids, [0, 1, 2, 11], "{level}");
-        }
-    }
-}
-
-#[test]
-fn infinities_are_the_best_and_the_worst() {
-    for reduce in REDUCES {
-        let mut sequence = sequence(Kind::Bf16).with_reduce(reduce);
-        for head in 0..2 {
-            sequence.queries.set(head * 20, 1.0);
-        }
-        sequence.keys.set(50 * 20, f32::INFINITY);
-        // All keys of block 2.
-        for key in 16..24 {
-            sequence.keys.set(key * 20, f32::NEG_INFINITY);
-        }
-        for level in levels() {
-            let (ids, scores) = sequence.run_all_layouts(level);
-            for scores in scores.chunks_exact(12) {
-                assert_eq!((scores[6], scores[2]), (f32::INFINITY, f32::NEG_INFINITY), "{level}");
-            }
-            assert!(ids.chunks_exact(4).all(|ids| ids.contains(&6) && !ids.contains(&2)), "{level}: {ids:?}");
-        }
-    }
-}
-
-/// Infinities of both signs in one sum.
-#[test]
-fn infinity_minus_infinity_is_nan() {
-    let mut sequence = sequence(Kind::F32);
-    for head in 0..2 {
-        sequence.queries.set(head * 20, 1.0);
-        sequence.queries.set(head * 20 + 9, 1.0);
-    }
-    sequence.keys.set(50 * 20, f32::INFINITY);
-    sequence.keys.set(50 * 20 + 9, f32::NEG_INFINITY);
+    // More of them than places: the lower ids. Better than infinity.
+    let mut setup = with(&[70, 4 * 70 + 1, 7 * 70, 8 * 70 + 3], f32::NAN);
+    let Data::Bf16(keys) = &mut setup.keys else { unreachable!("asked for BF16") };
+    keys[5] = bf16::INFINITY;
     for level in levels() {
-        let (_, scores) = sequence.run_all_layouts(level);
-        assert!(is_the_nan(scores[6]) && is_the_nan(scores[12 + 6]), "{level}");
+        let ids = setup.run_all(level, &pool(2)).unwrap().ids;
+        assert_eq!(ids, [1, 4, 9, 1, 4, 9], "{level}");
     }
 }
 
-/// Keys behind a query, in its own block and in later ones, do not reach it.
 #[test]
-fn what_a_query_does_not_see_has_no_effect() {
-    for kind in KINDS {
-        for reduce in REDUCES {
-            let clean = Sequence::new(dims(2, 20, 8, 4), kind, 30, 66, 96, 9).with_reduce(reduce);
-            for poison in [f32::NAN, f32::INFINITY] {
-                // Position 61 is in the middle of a block: 31 queries see nothing of it.
-                let mut poisoned = clean.clone();
-                for at in 61 * 20..96 * 20 {
-                    poisoned.keys.set(at, poison);
-                }
-                for level in levels() {
-                    let (expected, actual) = (clean.run(level), poisoned.run(level));
-                    let ids = 31 * clean.ids_shape()[1..].iter().product::<usize>();
-                    let scores = 31 * clean.scores_shape()[1..].iter().product::<usize>();
-                    assert_eq!(actual.0[..ids], expected.0[..ids], "{level} {kind:?}");
-                    assert_same_bits("seen", &actual.1[..scores], &expected.1[..scores], &[scores]);
-                    let behind = &actual.1[scores..];
-                    assert!(behind.iter().any(|score| !score.is_finite() && *score != f32::NEG_INFINITY), "{level}");
-                }
+fn a_nan_in_one_head_is_in_the_shared_score() {
+    let mut setup = with(&[], 0.0);
+    let mut queries = setup.queries.to_f32();
+    queries[12 + 5] = f32::NAN;
+    setup.queries = Data::new(true, queries);
+    for level in levels() {
+        setup.dims.reduce = HeadReduce::PerKvHead;
+        let scores = setup.run_all(level, &pool(2)).unwrap().scores;
+        assert!(scores[..10].iter().all(|score| score.is_finite()), "{level}");
+        assert!(scores[10..].iter().all(|score| score.is_nan()), "{level}");
+        setup.dims.reduce = HeadReduce::Shared;
+        let out = setup.run_all(level, &pool(2)).unwrap();
+        assert!(out.scores.iter().all(|score| score.is_nan()), "{level}");
+        assert_eq!(out.ids, [0, 1, 9], "{level}: all equal");
+    }
+}
+
+#[test]
+fn infinities_are_scores_like_others() {
+    let setup = with(&[6 * 70, 3 * 70 + 4], f32::INFINITY);
+    for level in levels() {
+        let out = setup.run_all(level, &pool(2)).unwrap();
+        assert_eq!((out.scores[3], out.scores[6]), (f32::INFINITY, f32::INFINITY), "{level}");
+        assert_eq!(out.ids, [3, 6, 9, 3, 6, 9], "{level}");
+    }
+    // Blocks of minus infinity are there to be chosen, unlike those that are not visible.
+    let setup = with(&(0..9 * 70).collect::<Vec<_>>(), f32::NEG_INFINITY);
+    for level in levels() {
+        let out = setup.run_all(level, &pool(2)).unwrap();
+        assert_eq!(out.scores[..9], [f32::NEG_INFINITY; 9], "{level}");
+        assert_eq!(out.ids, [0, 1, 9, 0, 1, 9], "{level}");
+    }
+}
+
+/// Every layout of the fixture has NaN beyond the length; here also every key that an early query must not see.
+#[test]
+fn later_keys_do_not_matter() {
+    let (count, length) = (200, 700);
+    for is_bf16 in [true, false] {
+        let clean = Setup::new(DIMS, [is_bf16; 2], count, length, 7);
+        let expected = clean.expected();
+        for seen in [501, 560, 561, 639, 699] {
+            let mut poisoned = clean.clone();
+            let mut keys = clean.keys.to_f32();
+            keys[seen * DIMS.head_dim..].fill(f32::NAN);
+            poisoned.keys = Data::new(is_bf16, keys);
+            for level in levels() {
+                let out = poisoned.run_all(level, &pool(2)).unwrap();
+                // Queries at positions below `seen`.
+                let queries = seen - poisoned.start;
+                let (ids, scores) = (expected.ids.len() / count, expected.scores.len() / count);
+                assert_eq!(out.ids[..queries * ids], expected.ids[..queries * ids], "{seen} at {level}");
+                assert_eq!(out.scores[..queries * scores], expected.scores[..queries * scores], "{seen} at {level}");
             }
         }
     }
 }
 
-#[test]
-fn a_score_of_zero_is_positive() {
-    let mut sequence = sequence(Kind::F32);
-    for at in 0..sequence.keys.len() {
-        sequence.keys.set(at, -0.0);
+/// Counts how often it is asked for a block.
+struct Counting<'a>(&'a [PackedWeight], AtomicUsize);
+
+impl PackedKeys for Counting<'_> {
+    fn blocks(&self) -> usize {
+        self.0.len()
     }
-    for level in levels() {
-        let (_, scores) = sequence.run(level);
-        assert!(scores.iter().all(|score| score.to_bits() == 0), "{level}: {scores:?}");
+
+    fn block(&self, index: usize) -> PackedRef<'_> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0[index].as_ref()
     }
 }
 
-/// BF16 dot products take subnormal inputs as zero; everything else is exact.
 #[test]
-fn subnormals() {
-    let subnormal = 2f32.powi(-130);
-    for (kind, is_bf16) in [(Kind::Bf16, true), (Kind::Mixed, false), (Kind::F32, false)] {
-        let mut sequence = sequence(kind);
-        for at in 0..40 {
-            sequence.queries.set(at, if at % 20 == 3 { 2f32.powi(120) } else { 0.0 });
-        }
-        for at in 0..96 * 20 {
-            sequence.keys.set(at, if at % 20 == 3 { subnormal } else { 0.0 });
-        }
-        for level in levels() {
-            let flushed = is_bf16 && level.has_fast_bf16_dot();
-            let expected = if flushed { 0.0 } else { 2f32.powi(-10) };
-            let (_, scores) = sequence.run(level);
-            assert!(scores.iter().all(|&score| score == expected), "{level} {kind:?}: {scores:?}");
-        }
+fn nothing_is_computed_where_all_blocks_are_selected() {
+    let asked = |length: usize, with_scores: bool| {
+        let setup = Setup::decode(DIMS, length, 3);
+        let Layouts { packed, .. } = setup.layouts(Level::best());
+        let keys = Counting(&packed, AtomicUsize::new(0));
+        let dims = &setup.dims;
+        let mut ids = vec![7; dims.ids_shape(1, length).iter().product()];
+        let mut scores = vec![7.0; dims.scores_shape(1, length).iter().product()];
+        let scores = with_scores.then_some(&mut scores[..]);
+        let (queries, packed) = (setup.queries.values(), Keys::Packed { blocks: &keys, block_table: None });
+        decode(Level::best(), &pool(1), dims, queries, packed, length, &mut ids, scores).unwrap();
+        keys.1.into_inner()
+    };
+    // Once for the check of the arguments, and once more only where there is something to compute.
+    assert_eq!((asked(3 * 70, false), asked(3 * 70, true)), (3, 6));
+    assert_eq!((asked(3 * 70 + 1, false), asked(3 * 70 + 1, true)), (4 + 4, 4 + 4));
+}
+
+#[test]
+fn the_slice_forms_of_packed_keys() {
+    let setup = Setup::decode(DIMS, 400, 3);
+    let layouts = setup.layouts(Level::best());
+    let refs: Vec<PackedRef<'_>> = layouts.packed.iter().map(PackedWeight::as_ref).collect();
+    let expected = setup.expected();
+    let forms: [&dyn PackedKeys; 2] = [&refs, &layouts.packed];
+    for keys in forms.map(|blocks| Keys::Packed { blocks, block_table: None }) {
+        assert_eq!(setup.run(Level::best(), &pool(2), keys).unwrap(), expected);
     }
-    assert!(!Level::SCALAR.has_fast_bf16_dot());
+    assert_eq!((refs[..].blocks(), layouts.packed[..].blocks()), (6, 6));
+    assert_eq!(
+        format!("{:?}", Keys::Packed { blocks: &refs, block_table: None }),
+        "Keys::Packed(6 blocks, table of None)"
+    );
+}
+
+/// Queries at the front of a longer sequence: blocks that none of them sees are padding.
+#[test]
+fn queries_before_the_end_of_the_sequence() {
+    let whole = Setup::new(DIMS, [true, true], 500, 500, 5);
+    let (expected, count) = (whole.expected(), 300);
+    let queries = whole.queries.to_f32()[..count * 24].iter().map(|x| bf16::from_f32(*x)).collect::<Vec<_>>();
+    let dims = &whole.dims;
+    for level in levels() {
+        let mut ids = vec![7; dims.ids_shape(count, 500).iter().product()];
+        let mut scores = vec![7.0; dims.scores_shape(count, 500).iter().product()];
+        let keys = Keys::Plain(whole.keys.values());
+        prefill(level, &pool(2), dims, Values::Bf16(&queries), 0, keys, 500, &mut ids, Some(&mut scores)).unwrap();
+        assert_eq!(ids, expected.ids[..ids.len()], "{level}");
+        assert_eq!(scores, expected.scores[..scores.len()], "{level}");
+    }
 }
