@@ -16,26 +16,26 @@
 //! * NaN and infinities of keys and values reach exactly the rows that see them.
 //! * A row's result is the same bit for bit whatever rows share the calls, and depends on the order of its blocks and merges.
 
-use crate::acts::{Acts, Precision, Values, ValuesMut};
+use crate::acts::{Acts, Precision, Values};
 use crate::kernels::bf16_panels::Bf16Panels;
 use crate::kernels::dot::dispatch_dot;
-use crate::kernels::simd::{Kernel, Simd, dispatch};
+use crate::kernels::flash::{Accumulate, AddBias, AllFinite, Chosen, MOST_LANES, Merge, Softmax};
+use crate::kernels::simd::dispatch;
 use crate::level::Level;
-use crate::math::exp_below;
 use crate::mem::Buffer;
-use crate::pack;
 use crate::tile::tile;
 use crate::weights::{Format, PANEL, PackedRef, ShapeError, Weight, check_len, packed_index};
 use half::bf16;
 use std::cell::RefCell;
 use std::fmt;
-use std::ops::Range;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, IntoBytes};
+
+mod packed;
+
+pub use packed::{PackedBlock, PackedPages};
 
 /// Tiles read the inputs of a product in fours.
 const QUAD: usize = 4;
-/// Lanes of the widest vectors.
-const MOST_LANES: usize = 16;
 
 /// Which rows take part in a block, and what each sees of it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -120,8 +120,8 @@ impl FlashRows {
             stride: head_dim.next_multiple_of(PANEL),
             block,
             rows: 0,
-            max: vec![0.0; rows],
-            sum: vec![0.0; rows],
+            max: zeros(rows)?,
+            sum: zeros(rows)?,
             values: Buffer::zeroed(bytes)?,
         })
     }
@@ -193,9 +193,12 @@ impl FlashRows {
             if scratch.rows.is_empty() {
                 return Ok(());
             }
+            // The probabilities of keys that nobody sees are zero, and add nothing.
+            let of_block = values.k();
+            let values = values.first_inputs(scratch.most.next_multiple_of(QUAD));
             scratch.scores(q, keys, ahead.with_scores)?;
-            self.softmax(scratch, &visible, scale, values.k())?;
-            self.weigh(scratch, &visible, values, ahead.with_values)
+            self.softmax(scratch, &visible, scale, of_block, values.k())?;
+            self.weigh(scratch, &visible, of_block, values, ahead.with_values)
         })
     }
 
@@ -222,15 +225,16 @@ impl FlashRows {
         Ok(())
     }
 
-    /// Scores to probabilities, their sums and maxima, and what earlier sums shrink by.
+    /// Scores to probabilities of the first `keys` of a block, their sums and maxima, and what earlier sums shrink by.
     fn softmax(
         &mut self,
         scratch: &mut Scratch,
         visible: &Rows<'_>,
         scale: f32,
+        of_block: usize,
         keys: usize,
     ) -> Result<(), ShapeError> {
-        let Scratch { chosen, rows, scores, sums, shrink, probabilities, .. } = scratch;
+        let Scratch { chosen, rows, most, scores, sums, shrink, probabilities, .. } = scratch;
         let probabilities = match probabilities {
             Some(acts) => {
                 acts.reuse(self.level, self.precision, rows.len(), keys)?;
@@ -241,13 +245,21 @@ impl FlashRows {
         sums.resize(rows.len(), 0.0);
         shrink.clear();
         shrink.resize(rows.len().next_multiple_of(MOST_LANES), 0.0);
+        let scores = floats_mut(scores);
+        let scale = match visible.bias {
+            None => scale,
+            Some(bias) => {
+                let scores = &mut scores[..most.div_ceil(PANEL) * rows.len() * PANEL];
+                dispatch(self.level, AddBias { scale, bias, keys: of_block, chosen, scores });
+                1.0
+            }
+        };
         let (out, stride) = probabilities.rows_mut();
         let softmax = Softmax {
             scale,
-            bias: visible.bias.map(|bias| (bias, keys)),
             chosen,
-            scores: floats_mut(scores),
-            columns: keys,
+            scores,
+            keys,
             max: &mut self.max,
             sum: &mut self.sum,
             sums,
@@ -265,6 +277,7 @@ impl FlashRows {
         &mut self,
         scratch: &mut Scratch,
         visible: &Rows<'_>,
+        of_block: usize,
         values: Weight<'_>,
         ahead: &[u8],
     ) -> Result<(), ShapeError> {
@@ -279,7 +292,7 @@ impl FlashRows {
                 for (i, (row, product)) in chosen.iter().zip(products.chunks_exact_mut(PANEL)).enumerate() {
                     let sees_all = row.visible == values.k().next_multiple_of(QUAD) && visible.bias.is_none();
                     if !sees_all && product.iter().any(|x| !x.is_finite()) {
-                        let bias = visible.bias.map(|bias| &bias[row.place * values.k()..]);
+                        let bias = visible.bias.map(|bias| &bias[row.place * of_block..]);
                         weigh_visible(values, panel, probabilities, i as u32, row.visible, bias, product)?;
                     }
                 }
@@ -332,8 +345,8 @@ impl FlashRows {
     }
 }
 
-/// Memory that is read soon, and asked for while a block is worked on. A hint, of which results do not depend; levels
-/// without BF16 dot products do not use it.
+/// Memory that is read soon, and asked for while a block is worked on. A hint: results do not depend on it, and only levels
+/// with BF16 dot products use it, in BF16 and for packed blocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ahead<'a> {
     /// What is asked for while queries and keys are multiplied: the values of a packed block.
@@ -347,16 +360,6 @@ impl<'a> Ahead<'a> {
     pub fn plain(with_scores: &'a [bf16], with_values: &'a [bf16]) -> Self {
         Self { with_scores: with_scores.as_bytes(), with_values: with_values.as_bytes() }
     }
-}
-
-/// A row that sees something of a block.
-#[derive(Clone, Copy)]
-struct Chosen {
-    /// Row of the state.
-    row: usize,
-    visible: usize,
-    /// Place in the caller's list.
-    place: usize,
 }
 
 /// Scratch of a thread.
@@ -451,267 +454,6 @@ fn multiply(
     Ok(())
 }
 
-/// See [`FlashRows::softmax`].
-struct Softmax<'a> {
-    scale: f32,
-    bias: Option<(&'a [f32], usize)>,
-    chosen: &'a [Chosen],
-    /// Products, `[panels][chosen][64]`; overwritten.
-    scores: &'a mut [f32],
-    /// Keys of the block.
-    columns: usize,
-    max: &'a mut [f32],
-    sum: &'a mut [f32],
-    /// Sums of the block, one for each chosen row.
-    sums: &'a mut [f32],
-    /// What earlier sums shrink by, one for each chosen row, padded to whole vectors.
-    shrink: &'a mut [f32],
-    /// Whether probabilities are rounded to BF16.
-    round: bool,
-    /// Probabilities, `[chosen]` rows of `stride` values, with room for columns up to a multiple of 32.
-    out: ValuesMut<'a>,
-    stride: usize,
-}
-
-impl Kernel for Softmax<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(mut self, s: S) {
-        let panel = self.chosen.len() * PANEL;
-        // Whole vectors up to the padding of the columns.
-        let columns = self.columns.next_multiple_of(S::LANES);
-        let scale = s.splat(self.scale);
-        assert!(columns <= self.stride && self.sums.len() == self.chosen.len());
-        assert!(self.shrink.len() >= self.chosen.len() && self.shrink.len().is_multiple_of(S::LANES));
-        for i in 0..self.chosen.len() {
-            let Chosen { row, visible, place } = self.chosen[i];
-            let vectors = visible.div_ceil(S::LANES);
-            assert!(vectors > 0 && vectors * S::LANES <= columns);
-            assert!(place_of::<S>(vectors - 1, i, panel) + S::LANES <= self.scores.len());
-            let scores = self.scores.as_mut_ptr();
-
-            let mut most = s.splat(self.max[row]);
-            for vector in 0..vectors {
-                let p = scores.wrapping_add(place_of::<S>(vector, i, panel));
-                let first = vector * S::LANES;
-                // SAFETY: the vector is inside the scores by the assertion: places grow with the number.
-                unsafe {
-                    s.store(p, s.mul(s.load(p), scale));
-                    if let Some((bias, keys)) = self.bias {
-                        let bias = &bias[place * keys + first..(place + 1) * keys];
-                        for (lane, bias) in bias[..S::LANES.min(visible - first)].iter().enumerate() {
-                            // A hidden key must not show as NaN.
-                            let score = *p.add(lane) + bias;
-                            *p.add(lane) = if *bias == f32::NEG_INFINITY { *bias } else { score };
-                        }
-                    }
-                    for lane in visible.min(first + S::LANES)..first + S::LANES {
-                        *p.add(lane - first) = f32::NEG_INFINITY;
-                    }
-                    // A NaN leaves the maximum as it is.
-                    most = s.max(s.load(p), most);
-                }
-            }
-            let max = s.reduce_max(most);
-            let shift = if max == f32::NEG_INFINITY { 0.0 } else { max };
-
-            let mut sum = s.splat(0.0);
-            for vector in 0..vectors {
-                // SAFETY: as above; the assertions cover the output.
-                unsafe {
-                    let p = scores.wrapping_add(place_of::<S>(vector, i, panel));
-                    let e = exp_below(s, s.sub(s.load(p), s.splat(shift)));
-                    s.store(p, e);
-                    sum = s.add(sum, e);
-                    self.store(s, i, vector, e);
-                }
-            }
-            for vector in vectors..columns / S::LANES {
-                // SAFETY: the assertions cover the output.
-                unsafe { self.store(s, i, vector, s.splat(0.0)) };
-            }
-            self.sums[i] = s.reduce_add(sum);
-            if self.sums[i].is_nan() {
-                for vector in 0..vectors {
-                    // SAFETY: as above.
-                    unsafe {
-                        let e = s.load(scores.wrapping_add(place_of::<S>(vector, i, panel)));
-                        self.store_nan(s, i, vector, e);
-                    }
-                }
-            }
-            // What was summed so far is relative to the old maximum.
-            self.shrink[i] = self.max[row] - shift;
-            self.max[row] = max;
-        }
-        for falls in self.shrink.chunks_exact_mut(S::LANES) {
-            // SAFETY: the chunk has LANES values.
-            unsafe { s.store(falls.as_mut_ptr(), exp_below(s, s.load(falls.as_ptr()))) };
-        }
-        for ((chosen, shrink), sum) in self.chosen.iter().zip(&*self.shrink).zip(&*self.sums) {
-            self.sum[chosen.row] = self.sum[chosen.row] * shrink + sum;
-        }
-    }
-}
-
-/// Where a vector of the scores of chosen row `i` lies; `panel` values are from one panel to the next.
-#[inline(always)]
-fn place_of<S: Simd>(vector: usize, i: usize, panel: usize) -> usize {
-    let key = vector * S::LANES;
-    key / PANEL * panel + i * PANEL + key % PANEL
-}
-
-impl Softmax<'_> {
-    /// Stores probabilities that are numbers.
-    ///
-    /// # Safety
-    /// The output has row `i`, and in it the vector.
-    #[inline(always)]
-    unsafe fn store<S: Simd>(&mut self, s: S, i: usize, vector: usize, e: S::V) {
-        let at = i * self.stride + vector * S::LANES;
-        // SAFETY: the caller's promise; `bf16` is a transparent `u16`.
-        unsafe {
-            match &mut self.out {
-                ValuesMut::Bf16(out) => s.store_bf16_numbers(out.as_mut_ptr().wrapping_add(at).cast(), e),
-                ValuesMut::F32(out) => {
-                    let mut e = e;
-                    if self.round {
-                        let mut words = [0_u16; 16];
-                        s.store_bf16(words.as_mut_ptr(), e);
-                        e = s.load_bf16(words.as_ptr());
-                    }
-                    s.store(out.as_mut_ptr().wrapping_add(at), e);
-                }
-            }
-        }
-    }
-
-    /// Stores probabilities some of which are NaN, where [`store`](Self::store) does not keep them.
-    ///
-    /// # Safety
-    /// As [`store`](Self::store).
-    #[cold]
-    unsafe fn store_nan<S: Simd>(&mut self, s: S, i: usize, vector: usize, e: S::V) {
-        let at = i * self.stride + vector * S::LANES;
-        if let ValuesMut::Bf16(out) = &mut self.out {
-            let mut lanes = [0.0; 16];
-            // SAFETY: LANES is at most 16.
-            unsafe { s.store(lanes.as_mut_ptr(), e) };
-            for (out, x) in out[at..at + S::LANES].iter_mut().zip(lanes) {
-                *out = bf16::from_f32(x);
-            }
-        }
-    }
-}
-
-/// e^x of one value that is not positive, rounded as those of vectors.
-#[inline(always)]
-fn exp_one<S: Simd>(s: S, x: f32) -> f32 {
-    let mut lanes = [0.0; 16];
-    // SAFETY: LANES is at most 16.
-    unsafe { s.store(lanes.as_mut_ptr(), exp_below(s, s.splat(x))) };
-    lanes[0]
-}
-
-/// Whether all values are finite.
-struct AllFinite<'a>(&'a [f32]);
-
-impl Kernel for AllFinite<'_> {
-    type Output = bool;
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) -> bool {
-        let zero = s.splat(0.0);
-        let mut sums = [zero; 4];
-        for x in self.0.chunks_exact(PANEL) {
-            for at in (0..PANEL).step_by(4 * S::LANES) {
-                for j in 0..4 {
-                    // SAFETY: the chunk has 64 values, a multiple of four vectors.
-                    let x = unsafe { s.load(x.as_ptr().wrapping_add(at + j * S::LANES)) };
-                    // Zero for a finite value, else NaN.
-                    sums[j] = s.fma(x, zero, sums[j]);
-                }
-            }
-        }
-        s.reduce_add(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3]))) == 0.0
-    }
-}
-
-/// `values = values * shrink + products`, `[panels][chosen][64]`.
-struct Accumulate<'a> {
-    chosen: &'a [Chosen],
-    shrink: &'a [f32],
-    products: &'a [f32],
-    values: &'a mut [f32],
-    stride: usize,
-}
-
-impl Kernel for Accumulate<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let Self { chosen, shrink, products, values, stride } = self;
-        for (panel, products) in products.chunks_exact(chosen.len() * PANEL).enumerate() {
-            for ((row, shrink), products) in chosen.iter().zip(shrink).zip(products.chunks_exact(PANEL)) {
-                let values = &mut values[row.row * stride + panel * PANEL..][..PANEL];
-                let shrink = s.splat(*shrink);
-                for at in (0..PANEL).step_by(S::LANES) {
-                    // SAFETY: both slices have 64 values, a multiple of LANES.
-                    unsafe {
-                        let value = values.as_mut_ptr().wrapping_add(at);
-                        let product = s.load(products.as_ptr().wrapping_add(at));
-                        s.store(value, s.fma(s.load(value), shrink, product));
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// See [`FlashRows::merge`].
-struct Merge<'a> {
-    max: &'a mut [f32],
-    sum: &'a mut [f32],
-    values: &'a mut [f32],
-    other_max: &'a [f32],
-    other_sum: &'a [f32],
-    other_values: &'a [f32],
-    stride: usize,
-}
-
-impl Kernel for Merge<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let stride = self.stride;
-        for row in 0..self.max.len() {
-            // A part that has seen nothing is not multiplied in: nothing changes, not even by rounding.
-            if self.other_sum[row] == 0.0 {
-                continue;
-            }
-            let (a, b) = (self.max[row], self.other_max[row]);
-            let max = a.max(b);
-            let shift = if max == f32::NEG_INFINITY { 0.0 } else { max };
-            let (old, new) = (exp_one(s, a - shift), exp_one(s, b - shift));
-            self.max[row] = max;
-            self.sum[row] = self.sum[row] * old + self.other_sum[row] * new;
-            let values = &mut self.values[row * stride..(row + 1) * stride];
-            let other = &self.other_values[row * stride..(row + 1) * stride];
-            let (old, new) = (s.splat(old), s.splat(new));
-            for at in (0..stride).step_by(S::LANES) {
-                // SAFETY: both slices have `stride` values, a multiple of 64.
-                unsafe {
-                    let (value, other) = (values.as_mut_ptr().wrapping_add(at), other.as_ptr().wrapping_add(at));
-                    s.store(value, s.fma(s.load(value), old, s.mul(s.load(other), new)));
-                }
-            }
-        }
-    }
-}
-
 /// The product of one row's probabilities with the values of the keys it sees, all others being zero: where something that
 /// it does not see is not finite, zero times it would be NaN. The bits are those of a block without such values.
 #[cold]
@@ -739,408 +481,6 @@ fn weigh_visible(
         tile(PackedRef::bf16(n, k, capacity, &seen)?.into(), 0, probabilities, &[row], product)
     } else {
         tile(PackedRef::f32(n, k, capacity, &seen)?.into(), 0, probabilities, &[row], product)
-    }
-}
-
-/// The memory of a packed block: keys as a weight `[block, head_dim]`, values as a weight `[head_dim, block]`.
-#[derive(Clone, Copy, Debug)]
-struct Layout {
-    format: Format,
-    head_dim: usize,
-    /// The most keys.
-    block: usize,
-}
-
-impl Layout {
-    fn new(format: Format, head_dim: usize, block: usize) -> Result<Self, ShapeError> {
-        let size = format.value_bytes();
-        check(size > 1, "bytes of a value of a packed block", 2, size)?;
-        // What is computed below without further checks.
-        let sizes = [(block, head_dim), (head_dim, block)].map(|(n, k)| {
-            let panels = n.checked_next_multiple_of(PANEL)?.checked_mul(k.checked_next_multiple_of(QUAD)?)?;
-            panels.checked_mul(size)
-        });
-        sizes[0].zip(sizes[1]).and_then(|(keys, values)| keys.checked_add(values)).ok_or_else(out_of_memory)?;
-        Ok(Self { format, head_dim, block })
-    }
-
-    /// Inputs of the keys, with padding.
-    fn key_capacity(&self) -> usize {
-        self.head_dim.next_multiple_of(QUAD)
-    }
-
-    /// Inputs of the values, with padding.
-    fn value_capacity(&self) -> usize {
-        self.block.next_multiple_of(QUAD)
-    }
-
-    /// Bytes of the keys; a multiple of 64.
-    fn key_bytes(&self) -> usize {
-        self.block.next_multiple_of(PANEL) * self.key_capacity() * self.format.value_bytes()
-    }
-
-    /// Bytes of keys and values.
-    fn bytes(&self) -> usize {
-        self.key_bytes() + self.head_dim.next_multiple_of(PANEL) * self.value_capacity() * self.format.value_bytes()
-    }
-
-    /// The first `n` keys.
-    fn keys<'a>(&self, n: usize, bytes: &'a [u8]) -> Result<PackedRef<'a>, ShapeError> {
-        check(n <= self.block, "keys beyond the room of a block", self.block, n)?;
-        let used = n.next_multiple_of(PANEL) * self.key_capacity() * self.format.value_bytes();
-        self.packed(n, self.head_dim, self.key_capacity(), &bytes[..used])
-    }
-
-    /// The values of the first `k` keys.
-    fn values<'a>(&self, k: usize, bytes: &'a [u8]) -> Result<PackedRef<'a>, ShapeError> {
-        check(k <= self.block, "keys beyond the room of a block", self.block, k)?;
-        self.packed(self.head_dim, k, self.value_capacity(), &bytes[self.key_bytes()..])
-    }
-
-    fn packed<'a>(&self, n: usize, k: usize, capacity: usize, bytes: &'a [u8]) -> Result<PackedRef<'a>, ShapeError> {
-        match self.format {
-            Format::F32 => PackedRef::f32(n, k, capacity, <[f32]>::ref_from_bytes(bytes).expect(ALIGNED)),
-            _ => PackedRef::bf16(n, k, capacity, <[bf16]>::ref_from_bytes(bytes).expect(ALIGNED)),
-        }
-    }
-}
-
-/// Plain keys and values, `[count]` rows, of the keys of a block from `first` on.
-#[derive(Clone, Copy)]
-struct Plain<'a, T> {
-    first: usize,
-    count: usize,
-    k: &'a [T],
-    v: &'a [T],
-    /// Values from one row to the next.
-    stride: usize,
-}
-
-impl<T: Copy> Plain<'_, T> {
-    fn check(&self, layout: &Layout) -> Result<(), ShapeError> {
-        let Layout { head_dim, block, .. } = *layout;
-        let end = self.first.saturating_add(self.count);
-        check(end <= block, "keys beyond the room of a block", block, end)?;
-        check(self.stride >= head_dim, "stride below the head dimension", head_dim, self.stride)?;
-        let needed = match self.count {
-            0 => 0,
-            count => (count - 1).checked_mul(self.stride).and_then(|n| n.checked_add(head_dim)).unwrap_or(usize::MAX),
-        };
-        check(self.k.len() >= needed, "number of key elements", needed, self.k.len())?;
-        check(self.v.len() >= needed, "number of value elements", needed, self.v.len())
-    }
-
-    /// Packs values of the layout's own format.
-    fn pack(&self, level: Level, layout: &Layout, bytes: &mut [u8])
-    where
-        T: FromBytes + IntoBytes + Immutable + KnownLayout,
-    {
-        if self.first > 0 {
-            return self.pack_each(layout, bytes, |x| x);
-        }
-        let Self { count, k, v, stride, .. } = *self;
-        let (keys, values) = bytes.split_at_mut(layout.key_bytes());
-        let panel_bytes = layout.key_capacity() * PANEL * size_of::<T>();
-        for (panel, out) in keys.chunks_exact_mut(panel_bytes.max(1)).enumerate().take(count.div_ceil(PANEL)) {
-            let rows = panel * PANEL..count.min((panel + 1) * PANEL);
-            let mut slices = [&[][..]; PANEL];
-            for (slice, row) in slices.iter_mut().zip(rows.clone()) {
-                *slice = k[row * stride..][..layout.head_dim].as_bytes();
-            }
-            pack::pack_rows(level, layout.format, layout.head_dim, &slices[..rows.len()], out);
-        }
-        let out = <[T]>::mut_from_bytes(values).expect(ALIGNED);
-        let (head_dim, capacity) = (layout.head_dim, layout.value_capacity());
-        dispatch(level, Interleave { keys: count, head_dim, v, stride, capacity, out, zero: T::new_zeroed() });
-    }
-
-    /// Packs value by value, converted to the format of the layout.
-    fn pack_each<U>(&self, layout: &Layout, bytes: &mut [u8], convert: impl Fn(T) -> U)
-    where
-        U: Copy + FromBytes + IntoBytes + KnownLayout,
-    {
-        let Self { first, count, k, v, stride } = *self;
-        if count == 0 {
-            return;
-        }
-        let (keys, values) = bytes.split_at_mut(layout.key_bytes());
-        let keys = <[U]>::mut_from_bytes(keys).expect(ALIGNED);
-        let values = <[U]>::mut_from_bytes(values).expect(ALIGNED);
-        let index = |output: usize, capacity: usize, k: usize| {
-            output / PANEL * PANEL * capacity + packed_index(layout.format, output % PANEL, k)
-        };
-        let (key_capacity, value_capacity) = (layout.key_capacity(), layout.value_capacity());
-        for row in 0..count {
-            for channel in 0..layout.head_dim {
-                keys[index(first + row, key_capacity, channel)] = convert(k[row * stride + channel]);
-                values[index(channel, value_capacity, first + row)] = convert(v[row * stride + channel]);
-            }
-        }
-        // Up to the next multiple of four, tiles multiply values by the zeros of padded probabilities.
-        for key in first + count..(first + count).next_multiple_of(QUAD) {
-            for channel in 0..layout.head_dim {
-                values[index(channel, value_capacity, key)] = U::new_zeroed();
-            }
-        }
-    }
-}
-
-/// A block of keys and values of one KV head, packed for the tiles from plain ones. Its memory is used again by the next
-/// block.
-pub struct PackedBlock {
-    layout: Layout,
-    /// The keys it has.
-    count: usize,
-    buffer: Buffer,
-}
-
-impl fmt::Debug for PackedBlock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Layout { format, head_dim, block } = self.layout;
-        write!(f, "PackedBlock({} of {block} keys of {head_dim}, {format})", self.count)
-    }
-}
-
-impl PackedBlock {
-    /// An empty block for up to `block` keys.
-    ///
-    /// # Errors
-    /// [`ShapeError::Memory`]; [`ShapeError::Mismatch`] for a format of other values than F32 and BF16.
-    pub fn new(format: Format, head_dim: usize, block: usize) -> Result<Self, ShapeError> {
-        let layout = Layout::new(format, head_dim, block)?;
-        Ok(Self { layout, count: 0, buffer: Buffer::zeroed(layout.bytes())? })
-    }
-
-    /// Packs `keys` keys and values, BF16 `[keys]` rows of `head_dim` values, `stride` values from one row to the next.
-    ///
-    /// # Errors
-    /// [`ShapeError`] when there are more keys than room, or a slice is too short; the block is then as before.
-    pub fn pack_bf16(
-        &mut self,
-        level: Level,
-        keys: usize,
-        k: &[bf16],
-        v: &[bf16],
-        stride: usize,
-    ) -> Result<(), ShapeError> {
-        let plain = Plain { first: 0, count: keys, k, v, stride };
-        plain.check(&self.layout)?;
-        pack_bf16(level, &self.layout, plain, &mut self.buffer);
-        self.count = keys;
-        Ok(())
-    }
-
-    /// As [`pack_bf16`](Self::pack_bf16) from F32; rounded where the block is BF16.
-    ///
-    /// # Errors
-    /// As [`pack_bf16`](Self::pack_bf16).
-    pub fn pack_f32(
-        &mut self,
-        level: Level,
-        keys: usize,
-        k: &[f32],
-        v: &[f32],
-        stride: usize,
-    ) -> Result<(), ShapeError> {
-        let plain = Plain { first: 0, count: keys, k, v, stride };
-        plain.check(&self.layout)?;
-        pack_f32(level, &self.layout, plain, &mut self.buffer);
-        self.count = keys;
-        Ok(())
-    }
-
-    /// The keys, `[keys, head_dim]`.
-    pub fn keys(&self) -> Weight<'_> {
-        self.layout.keys(self.count, &self.buffer).expect("there is room for the keys").into()
-    }
-
-    /// The values, `[head_dim, keys]`.
-    pub fn values(&self) -> Weight<'_> {
-        self.layout.values(self.count, &self.buffer).expect("there is room for the keys").into()
-    }
-}
-
-fn pack_bf16(level: Level, layout: &Layout, plain: Plain<'_, bf16>, bytes: &mut [u8]) {
-    match layout.format {
-        Format::F32 => plain.pack_each(layout, bytes, bf16::to_f32),
-        _ => plain.pack(level, layout, bytes),
-    }
-}
-
-fn pack_f32(level: Level, layout: &Layout, plain: Plain<'_, f32>, bytes: &mut [u8]) {
-    match layout.format {
-        Format::F32 => plain.pack(level, layout, bytes),
-        _ => plain.pack_each(layout, bytes, bf16::from_f32),
-    }
-}
-
-/// Pages of packed blocks, of all KV heads each, in one piece of memory: the plainest [`PackedBlocks`].
-pub struct PackedPages {
-    layout: Layout,
-    kv_heads: usize,
-    pages: usize,
-    /// `[pages, kv_heads]` blocks.
-    buffer: Buffer,
-}
-
-impl fmt::Debug for PackedPages {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { layout: Layout { format, head_dim, block }, kv_heads, pages, .. } = self;
-        write!(f, "PackedPages({pages} of {kv_heads} heads, {block} tokens of {head_dim}, {format})")
-    }
-}
-
-impl PackedPages {
-    /// Pages of `block` tokens, all zeros.
-    ///
-    /// # Errors
-    /// [`ShapeError::Memory`]; [`ShapeError::Mismatch`] for a format of other values than F32 and BF16.
-    pub fn new(
-        format: Format,
-        kv_heads: usize,
-        head_dim: usize,
-        block: usize,
-        pages: usize,
-    ) -> Result<Self, ShapeError> {
-        let layout = Layout::new(format, head_dim, block)?;
-        let bytes = kv_heads.checked_mul(pages).and_then(|blocks| blocks.checked_mul(layout.bytes()));
-        Ok(Self { layout, kv_heads, pages, buffer: Buffer::zeroed(bytes.ok_or_else(out_of_memory)?)? })
-    }
-
-    /// Writes the tokens `first .. first + count` of a page for one KV head: keys and values are BF16 `[count]` rows of
-    /// `head_dim` values, `stride` values from one row to the next. Writing from the first token on is fast; the tokens of a
-    /// page are written in ascending order, since up to three places after the last are made zero.
-    ///
-    /// # Errors
-    /// [`ShapeError`] when there is no such page, head or token, or a slice is too short; nothing is written then.
-    #[expect(clippy::too_many_arguments, reason = "where to, how many, from where")]
-    pub fn write_bf16(
-        &mut self,
-        level: Level,
-        page: usize,
-        kv_head: usize,
-        first: usize,
-        count: usize,
-        k: &[bf16],
-        v: &[bf16],
-        stride: usize,
-    ) -> Result<(), ShapeError> {
-        let plain = Plain { first, count, k, v, stride };
-        plain.check(&self.layout)?;
-        let range = self.range(kv_head, page)?;
-        pack_bf16(level, &self.layout, plain, &mut self.buffer[range]);
-        Ok(())
-    }
-
-    /// As [`write_bf16`](Self::write_bf16) from F32; rounded where the pages are BF16.
-    ///
-    /// # Errors
-    /// As [`write_bf16`](Self::write_bf16).
-    #[expect(clippy::too_many_arguments, reason = "where to, how many, from where")]
-    pub fn write_f32(
-        &mut self,
-        level: Level,
-        page: usize,
-        kv_head: usize,
-        first: usize,
-        count: usize,
-        k: &[f32],
-        v: &[f32],
-        stride: usize,
-    ) -> Result<(), ShapeError> {
-        let plain = Plain { first, count, k, v, stride };
-        plain.check(&self.layout)?;
-        let range = self.range(kv_head, page)?;
-        pack_f32(level, &self.layout, plain, &mut self.buffer[range]);
-        Ok(())
-    }
-
-    /// The bytes of a block.
-    fn range(&self, kv_head: usize, page: usize) -> Result<Range<usize>, ShapeError> {
-        check(kv_head < self.kv_heads, "KV head beyond the last", self.kv_heads, kv_head)?;
-        check(page < self.pages, "page beyond the last", self.pages, page)?;
-        let (block, bytes) = (page * self.kv_heads + kv_head, self.layout.bytes());
-        Ok(block * bytes..(block + 1) * bytes)
-    }
-}
-
-impl PackedBlocks for PackedPages {
-    fn kv_heads(&self) -> usize {
-        self.kv_heads
-    }
-
-    fn head_dim(&self) -> usize {
-        self.layout.head_dim
-    }
-
-    fn block_tokens(&self) -> usize {
-        self.layout.block
-    }
-
-    fn blocks(&self) -> usize {
-        self.pages
-    }
-
-    fn precision(&self) -> Precision {
-        match self.layout.format {
-            Format::F32 => Precision::F32,
-            _ => Precision::Bf16,
-        }
-    }
-
-    fn keys(&self, kv_head: usize, block: usize) -> Result<PackedRef<'_>, ShapeError> {
-        self.layout.keys(self.layout.block, &self.buffer[self.range(kv_head, block)?])
-    }
-
-    fn values(&self, kv_head: usize, block: usize, tokens: usize) -> Result<PackedRef<'_>, ShapeError> {
-        self.layout.values(tokens, &self.buffer[self.range(kv_head, block)?])
-    }
-}
-
-/// Values `[keys][stride]` to panels `[head_dim / 64][capacity][64]` in packed order, with zeros up to a multiple of four keys.
-struct Interleave<'a, T> {
-    keys: usize,
-    head_dim: usize,
-    v: &'a [T],
-    stride: usize,
-    capacity: usize,
-    out: &'a mut [T],
-    zero: T,
-}
-
-impl<T: Copy> Kernel for Interleave<'_, T> {
-    type Output = ();
-
-    // Plain loops, for the compiler to make vector code of in the function of the level.
-    #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        let Self { keys, head_dim, v, stride, capacity, out, zero } = self;
-        // Keys that lie side by side for each output: pairs in BF16.
-        let side = 4 / size_of::<T>();
-        for (panel, out) in out.chunks_exact_mut((PANEL * capacity).max(1)).enumerate() {
-            let width = PANEL.min(head_dim - panel * PANEL);
-            let row = |key: usize| &v[key * stride + panel * PANEL..][..width];
-            for (step, out) in out.chunks_exact_mut(PANEL * side).take(keys.next_multiple_of(QUAD) / side).enumerate() {
-                let key = step * side;
-                let out = &mut out[..side * width];
-                match (side, key < keys, key + 1 < keys) {
-                    (_, false, _) => out.fill(zero),
-                    (1, _, _) => out.copy_from_slice(row(key)),
-                    (_, _, true) => {
-                        for ((out, a), b) in out.chunks_exact_mut(2).zip(row(key)).zip(row(key + 1)) {
-                            out[0] = *a;
-                            out[1] = *b;
-                        }
-                    }
-                    (_, _, false) => {
-                        for (out, a) in out.chunks_exact_mut(2).zip(row(key)) {
-                            out[0] = *a;
-                            out[1] = zero;
-                        }
-                    }
-                }
-            }
-        }
     }
 }
 
@@ -1192,6 +532,13 @@ fn room(buffer: &mut Buffer, values: usize) -> Result<&mut [f32], ShapeError> {
         *buffer = Buffer::zeroed(values * 4)?;
     }
     Ok(&mut floats_mut(buffer)[..values])
+}
+
+fn zeros(count: usize) -> Result<Vec<f32>, ShapeError> {
+    let mut zeros = Vec::new();
+    zeros.try_reserve_exact(count).map_err(|_| out_of_memory())?;
+    zeros.resize(count, 0.0);
+    Ok(zeros)
 }
 
 fn out_of_memory() -> ShapeError {

@@ -551,6 +551,16 @@ impl Weight<'_> {
         }
     }
 
+    /// The first `k` inputs of the weight, or all of them where the layout does not give them for nothing.
+    pub(crate) fn first_inputs(self, k: usize) -> Self {
+        match self {
+            Weight::Packed(weight) if matches!(weight.scales, Scales::None) => {
+                Weight::Packed(PackedRef { k: weight.k.min(k), ..weight })
+            }
+            weight => weight,
+        }
+    }
+
     /// Panels of 64 outputs, the last one possibly partial.
     pub fn panels(&self) -> usize {
         self.n().div_ceil(PANEL)

@@ -217,6 +217,28 @@ fn a_row_that_sees_nothing_is_zero_and_says_so() {
     }
 }
 
+#[test]
+fn a_nan_of_any_bits_makes_its_row_nan() {
+    for level in levels() {
+        for (precision, format) in KINDS {
+            for nan in [0x7FFF_FFFF, 0xFFFF_FFFF, 0x7F80_0001, 0x7FC0_0000].map(f32::from_bits) {
+                let case = Case::new(32, 2, 20, 5);
+                let mut packed = PackedBlock::new(format, 32, 20).unwrap();
+                packed.pack_f32(level, 20, &case.k, &case.v, 32).unwrap();
+                let mut bias = [0.0; 40];
+                bias[7] = nan;
+                let mut state = new_state(level, precision, &case, 20);
+                let rows = Rows { rows: &[0, 1], q_rows: &[0, 1], visible: &[20, 20], bias: Some(&bias) };
+                state.block(&case.acts(level, precision), rows, 1.0, packed.keys(), packed.values()).unwrap();
+                let out = finish(&state);
+                assert!(out[..32].iter().all(|x| x.is_nan()), "{level} {precision:?} {nan:?}");
+                let expected = case.expected(1.0, |_, _| true, |_, _| 0.0);
+                assert_close("the other row", &out[32..], &expected[32..], tolerance(precision));
+            }
+        }
+    }
+}
+
 /// The same values in packed layout, with other values in all places that belong to no key and channel.
 fn padded(k: &[f32], v: &[f32], d: usize, room: usize, rest: f32) -> (Vec<bf16>, Vec<bf16>) {
     let keys = k.len() / d;
@@ -611,6 +633,7 @@ fn bad_arguments_are_errors_with_their_numbers_and_change_nothing() {
     assert_eq!(state.reset(4).unwrap_err().to_string(), "rows beyond the room of the softmax is 4, expected 3");
     assert!(FlashRows::new(level, Precision::F32, usize::MAX, 3, 6).is_err());
     assert!(FlashRows::new(level, Precision::F32, 1 << 40, 1 << 40, 6).is_err());
+    assert!(FlashRows::new(level, Precision::F32, 0, usize::MAX, 6).is_err());
 
     for (error, message) in [
         (packed.pack_f32(level, 7, &[0.0; 56], &[0.0; 56], 8), "keys beyond the room of a block is 7, expected 6"),

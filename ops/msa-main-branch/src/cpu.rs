@@ -12,7 +12,7 @@ use crate::shape::{
     AttentionDims, Blocks, Context, Data, KeysValues, Lists, MASK_NEG, Order, Query, RowDefined, Source, check_len,
     check_slots, count_queries,
 };
-use cpu_tiles::attention::{FlashRows, PackedBlock, Rows};
+use cpu_tiles::attention::{Ahead, FlashRows, PackedBlock, Rows};
 use cpu_tiles::threads::ColumnPanels;
 use cpu_tiles::{Acts, Level, Pool, Precision, ShapeError, Weight};
 use half::f16;
@@ -22,7 +22,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// Weighted values of a tile's rows: with scores, probabilities and a block, all that a tile works on stays in the
 /// second-level cache.
-const STATE_BYTES: usize = 256 << 10;
+const STATE_BYTES: usize = 192 << 10;
 /// Rows of the tiles' micro-kernel.
 const ROW_GROUP: usize = 6;
 /// Tiles that each thread gets at least, where there are so many queries: the longest is some times the average.
@@ -95,11 +95,11 @@ pub(crate) fn by_position(
     let job = Job { level, pool, dims, precision: context.precision(query.data), query: query.data, n, tiling };
     let packed = pack(&job, &context, lists.visible(n, query.start, dims))?;
     job.run(out, |tile| {
-        tile.walk(&lists, query.start, dims.block, |tile, block, queries| {
+        tile.walk(&lists, query.start, dims.block, |tile, block, queries, next| {
             let keys = context.keys_of(block);
             let first = block * dims.block;
             tile.choose(queries.iter().map(|&(_, query)| query as usize), |i| (query.start + i + 1 - first).min(keys));
-            tile.block(&context, packed.as_ref(), block, keys, None)
+            tile.block(&context, packed.as_ref(), block, keys, None, next)
         })
     })?;
 
@@ -193,7 +193,7 @@ pub(crate) fn by_mask(
         for slot in 0..slots {
             let of = |query: usize| &seen[query * slots + slot];
             tile.choose(queries.clone().filter(|&query| of(query).is_plain), |query| of(query).keys);
-            tile.block(&context, packed.as_ref(), slot, block, None)?;
+            tile.block(&context, packed.as_ref(), slot, block, None, None)?;
 
             let biased = || queries.clone().filter(|&query| !of(query).is_plain);
             tile.choose(biased(), |query| of(query).keys);
@@ -205,7 +205,7 @@ pub(crate) fn by_mask(
                     bias.extend(row.clone());
                 }
             }
-            tile.block(&context, packed.as_ref(), slot, block, Some(&bias))?;
+            tile.block(&context, packed.as_ref(), slot, block, Some(&bias), None)?;
         }
         Ok(())
     })?;
@@ -333,25 +333,24 @@ struct Tile<'a> {
 
 impl Tile<'_> {
     /// Calls `each` for every block that any of the queries lists and sees, in ascending order, with pairs of the block
-    /// and a query.
+    /// and a query, and the block that is likely to be next.
     fn walk(
         &mut self,
         lists: &Lists,
         start: usize,
         block: usize,
-        mut each: impl FnMut(&mut Self, usize, &[(u32, u32)]) -> Result<(), Error>,
+        mut each: impl FnMut(&mut Self, usize, &[(u32, u32)], Option<usize>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let Range { start: first, end } = self.queries;
         let mut listed = std::mem::take(&mut self.scratch.listed);
         if lists.is_shared(first, end - 1) {
-            for &id in lists.list(first, self.kv_head) {
-                let from = (id as usize * block).saturating_sub(start).max(first);
-                if from >= end {
-                    break;
-                }
+            let ids = lists.list(first, self.kv_head);
+            let mut ids = ids.iter().map(|&id| id as usize).take_while(|id| id * block < start + end).peekable();
+            while let Some(id) = ids.next() {
+                let from = (id * block).saturating_sub(start).max(first);
                 listed.clear();
-                listed.extend((from..end).map(|query| (id, query as u32)));
-                each(self, id as usize, &listed)?;
+                listed.extend((from..end).map(|query| (id as u32, query as u32)));
+                each(self, id, &listed, ids.peek().copied())?;
             }
         } else {
             listed.clear();
@@ -360,8 +359,10 @@ impl Tile<'_> {
                 listed.extend(lists.list(query, self.kv_head).iter().take_while(seen).map(|&id| (id, query as u32)));
             }
             listed.sort_unstable();
-            for listed in listed.chunk_by(|a, b| a.0 == b.0) {
-                each(self, listed[0].0 as usize, listed)?;
+            let mut blocks = listed.chunk_by(|a, b| a.0 == b.0).peekable();
+            while let Some(listed) = blocks.next() {
+                let next = blocks.peek().map(|listed| listed[0].0 as usize);
+                each(self, listed[0].0 as usize, listed, next)?;
             }
         }
         self.scratch.listed = listed;
@@ -380,7 +381,7 @@ impl Tile<'_> {
         }
     }
 
-    /// Takes the first `keys` keys of a block into the chosen rows.
+    /// Takes the first `keys` keys of a block into the chosen rows; meanwhile `next` is asked for.
     fn block(
         &mut self,
         context: &Context<'_>,
@@ -388,25 +389,44 @@ impl Tile<'_> {
         block: usize,
         keys: usize,
         bias: Option<&[f32]>,
+        next: Option<usize>,
     ) -> Result<(), Error> {
-        let Scratch { flash, block: own, rows, visible, .. } = &mut self.scratch;
-        let (keys, values): (Weight<'_>, Weight<'_>) = match (context.source, packed) {
-            (Source::Packed { pages, table }, _) => {
-                let page = table.map_or(block, |table| table[block] as usize);
-                (pages.keys(self.kv_head, page)?.into(), pages.values(self.kv_head, page, keys)?.into())
-            }
-            (Source::RowMajor { .. }, Some(packed)) => packed.get(block, self.kv_head),
-            (Source::RowMajor { .. }, None) => {
-                let own = match own {
-                    Some(own) => own,
-                    None => own.insert(Packing::new(context)?),
-                };
-                own.pack(self.job.level, context, block, self.kv_head)?;
-                (own.block.keys(), own.block.values())
+        let kv_head = self.kv_head;
+        let stored = |block: usize, keys: usize| -> Result<Option<[Weight<'_>; 2]>, ShapeError> {
+            match (context.source, packed) {
+                (Source::Packed { pages, table }, _) => {
+                    let page = table.map_or(block, |table| table[block] as usize);
+                    Ok(Some([pages.keys(kv_head, page)?.into(), pages.values(kv_head, page, keys)?.into()]))
+                }
+                (Source::RowMajor { .. }, Some(packed)) => Ok(Some(packed.get(block, kv_head))),
+                (Source::RowMajor { .. }, None) => Ok(None),
             }
         };
+        let Scratch { flash, block: own, rows, visible, .. } = &mut self.scratch;
         let rows = Rows { rows, q_rows: rows, visible, bias };
-        Ok(flash.block(&self.q, rows, self.job.dims.scale(), keys, values)?)
+        let scale = self.job.dims.scale();
+        if let Some([keys, values]) = stored(block, keys)? {
+            let next = next.map(|next| stored(next, context.keys_of(next))).transpose()?.flatten();
+            let with_values = next.as_ref().map_or(&[][..], |[keys, _]| bytes(keys));
+            let ahead = Ahead { with_scores: bytes(&values), with_values };
+            flash.block_ahead(&self.q, rows, scale, keys, values, ahead)?;
+        } else {
+            let own = match own {
+                Some(own) => own,
+                None => own.insert(Packing::new(context)?),
+            };
+            own.pack(self.job.level, context, block, kv_head)?;
+            flash.block(&self.q, rows, scale, own.block.keys(), own.block.values())?;
+        }
+        Ok(())
+    }
+}
+
+/// The memory of a packed weight.
+fn bytes<'a>(weight: &Weight<'a>) -> &'a [u8] {
+    match weight {
+        Weight::Packed(packed) => packed.bytes(),
+        Weight::RowMajor(_) => &[],
     }
 }
 
@@ -467,9 +487,9 @@ struct PackedBlocksOfCall {
 }
 
 impl PackedBlocksOfCall {
-    fn get(&self, block: usize, kv_head: usize) -> (Weight<'_>, Weight<'_>) {
+    fn get(&self, block: usize, kv_head: usize) -> [Weight<'_>; 2] {
         let block = &self.packed[self.places[block * self.kv_heads + kv_head] as usize].block;
-        (block.keys(), block.values())
+        [block.keys(), block.values()]
     }
 }
 

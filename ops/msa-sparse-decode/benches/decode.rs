@@ -204,15 +204,13 @@ impl Data {
         Ok(data)
     }
 
-    /// One sequence, or all as a batch.
-    fn cache(&self, packed: bool, sequences: std::ops::Range<usize>, table: &'_ [i32]) -> Cache<'_> {
-        let _ = table;
-        let (keys, values) = elements_of(&self.plain).split_at(self.sequences * SEQUENCE);
-        let range = sequences.start * SEQUENCE..sequences.end * SEQUENCE;
-        match packed {
-            true => Cache::Packed { pages: &self.packed, block_table: Some(&self.tables[sequences.start]) },
-            false => Cache::Plain { k_blocks: &keys[range.clone()], v_blocks: &values[range] },
+    fn cache(&self, packed: bool, sequence: usize) -> Cache<'_> {
+        if packed {
+            return Cache::Packed { pages: &self.packed, block_table: Some(&self.tables[sequence]) };
         }
+        let (keys, values) = elements_of(&self.plain).split_at(self.sequences * SEQUENCE);
+        let range = sequence * SEQUENCE..(sequence + 1) * SEQUENCE;
+        Cache::Plain { k_blocks: &keys[range.clone()], v_blocks: &values[range] }
     }
 }
 
@@ -288,7 +286,7 @@ fn run(options: &Options) -> Result<(), Failure> {
                     };
                     let batch = DecodeBatch {
                         queries: Queries::Bf16(queries),
-                        cache: data.cache(packed, sequence..sequence + 1, &[]),
+                        cache: data.cache(packed, sequence),
                         block_ids: BlockIds::Shared(ids),
                         seq_lens: &[BLOCKS * DIMS.block],
                     };
@@ -336,7 +334,7 @@ fn check(options: &Options, data: &Data, queries: &[bf16], ids: &[i32]) -> Resul
         let mut out = vec![bf16::ZERO; queries.len()];
         let batch = DecodeBatch {
             queries: Queries::Bf16(queries),
-            cache: data.cache(packed, 0..1, &[]),
+            cache: data.cache(packed, 0),
             block_ids: BlockIds::Shared(ids),
             seq_lens: &[BLOCKS * DIMS.block - 3],
         };
