@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 /// An instruction-set level, whether or not this machine has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -183,15 +184,18 @@ impl Level {
     }
 }
 
-/// Whether the CPU is made by Intel.
+/// Whether the CPU is made by Intel. Asked once: under a hypervisor the question takes microseconds.
 fn is_intel() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    {
-        let leaf = std::arch::x86_64::__cpuid(0);
-        [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes).concat() == b"GenuineIntel"
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    false
+    static IS_INTEL: OnceLock<bool> = OnceLock::new();
+    *IS_INTEL.get_or_init(|| {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let leaf = std::arch::x86_64::__cpuid(0);
+            [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes).concat() == b"GenuineIntel"
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        false
+    })
 }
 
 impl fmt::Display for Level {

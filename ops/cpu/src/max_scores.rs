@@ -42,12 +42,13 @@ fn reserve_f32(buffer: &mut Option<Buffer>, len: usize) -> Result<&mut [f32], Sh
     Ok(FromBytes::mut_from_bytes(reserve(buffer, len * size_of::<f32>())?).expect("an aligned buffer of F32 values"))
 }
 
-/// Computes `out[i] = max over j < visible[i] of sum over k of acts[rows.start + i][k] * keys[j][k]`, products and sums
-/// in F32.
+/// Computes `out[b][i] = max over j < visible[b][i] of sum over k of acts[rows.start + i][k] * blocks[b][j][k]`, products
+/// and sums in F32. Both `visible` and `out` are `[blocks, rows]`.
 ///
-/// A row that sees no key gets minus infinity, one with a NaN among the products it sees NaN. Keys that a row does not
-/// see have no effect on it, whatever they hold. Keys are BF16 or F32, in either layout. `next` are the keys of the call
-/// after this one: where they are packed, the first of them are on their way when that call begins.
+/// A row that sees no key of a block gets minus infinity, one with a NaN among the products it sees `f32::NAN`; a zero is
+/// positive. Keys that a row
+/// does not see have no effect on it, whatever they hold. Keys are BF16 or F32, in either layout; packed ones are read
+/// ahead from one block to the next.
 ///
 /// A sum takes the inputs in pairs, and of each pair the second first, as `vdpbf16ps` does. So on levels with fused
 /// multiply-adds the bits depend neither on the level nor on how the activations are held, but for BF16 subnormals, which
@@ -55,11 +56,68 @@ fn reserve_f32(buffer: &mut Option<Buffer>, len: usize) -> Result<&mut [f32], Sh
 pub fn max_scores(
     acts: &Acts,
     rows: Range<usize>,
-    keys: Weight<'_>,
-    next: Option<Weight<'_>>,
+    blocks: &[Weight<'_>],
     visible: &[usize],
     out: &mut [f32],
 ) -> Result<(), ShapeError> {
+    if rows.end > acts.m() {
+        return Err(ShapeError::Mismatch { what: "end of the rows", expected: acts.m(), found: rows.end });
+    }
+    check_len("visible", visible.len(), &[blocks.len(), rows.len()])?;
+    check_len("out", out.len(), &[blocks.len(), rows.len()])?;
+    if rows.is_empty() {
+        return Ok(());
+    }
+    for (block, visible) in blocks.iter().zip(visible.chunks_exact(rows.len())) {
+        check(acts, *block, visible)?;
+    }
+    SCRATCH.with_borrow_mut(|Scratch { maxima, expanded, packed }| {
+        let inputs = acts.k().next_multiple_of(4);
+        let maxima = reserve_f32(maxima, CACHED_ROWS * MAXIMA)?;
+        let expanded = reserve_f32(expanded, inputs * PANEL)?;
+        let each = visible.chunks_exact(rows.len()).zip(out.chunks_exact_mut(rows.len()));
+        for (index, (visible, out)) in each.enumerate() {
+            let (block, format) = (blocks[index], blocks[index].format());
+            let count = visible.iter().copied().max().unwrap_or(0).div_ceil(PANEL);
+            let (data, stride): (&[u8], usize) = match block {
+                Weight::Packed(keys) => (keys.data, keys.stride),
+                Weight::RowMajor(keys) => {
+                    let stride = panel_bytes(format, keys.k);
+                    let packed = reserve(packed, count * stride)?;
+                    for (panel, out) in packed.chunks_exact_mut(stride.max(1)).enumerate() {
+                        pack::pack_panel(acts.level(), keys, panel, 0..keys.k, out);
+                    }
+                    (packed, stride)
+                }
+            };
+            let next = match blocks.get(index + 1) {
+                Some(Weight::Packed(next)) if next.n > 0 => Some(next.panel(0)),
+                _ => None,
+            };
+            let panels = Panels { data, stride, count, inputs, format, next };
+            match acts.values() {
+                Values::F32(values, stride) => {
+                    let rows = &values[rows.start * stride..rows.end * stride];
+                    dispatch(acts.level(), MaxScores { panels, rows, stride, visible, out, maxima, expanded });
+                }
+                Values::Bf16(values, stride) => {
+                    let rows = &values[rows.start * stride..rows.end * stride];
+                    if format == Format::Bf16 {
+                        dispatch_dot(acts.level(), MaxScores { panels, rows, stride, visible, out, maxima, expanded });
+                    } else {
+                        let mut wide = vec![0.0; rows.len()];
+                        convert::bf16_to_f32(acts.level(), rows, &mut wide);
+                        let rows = &wide[..];
+                        dispatch(acts.level(), MaxScores { panels, rows, stride, visible, out, maxima, expanded });
+                    }
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+fn check(acts: &Acts, keys: Weight<'_>, visible: &[usize]) -> Result<(), ShapeError> {
     if acts.k() != keys.k() {
         return Err(ShapeError::Mismatch { what: "columns of the activations", expected: keys.k(), found: acts.k() });
     }
@@ -67,56 +125,8 @@ pub fn max_scores(
         let found = keys.format().value_bytes();
         return Err(ShapeError::Mismatch { what: "bytes of a key's value (BF16 or F32)", expected: 2, found });
     }
-    if rows.end > acts.m() {
-        return Err(ShapeError::Mismatch { what: "end of the rows", expected: acts.m(), found: rows.end });
+    match visible.iter().find(|visible| **visible > keys.n()) {
+        Some(&found) => Err(ShapeError::Mismatch { what: "visible keys", expected: keys.n(), found }),
+        None => Ok(()),
     }
-    check_len("visible", visible.len(), &[rows.len()])?;
-    check_len("out", out.len(), &[rows.len()])?;
-    let most = visible.iter().copied().max().unwrap_or(0);
-    if most > keys.n() {
-        return Err(ShapeError::Mismatch { what: "visible keys", expected: keys.n(), found: most });
-    }
-    if most == 0 {
-        out.fill(f32::NEG_INFINITY);
-        return Ok(());
-    }
-    let (count, inputs, format) = (most.div_ceil(PANEL), keys.k().next_multiple_of(4), keys.format());
-    let next = match next {
-        Some(Weight::Packed(next)) if next.n > 0 => Some(next.panel(0)),
-        _ => None,
-    };
-    SCRATCH.with_borrow_mut(|Scratch { maxima, expanded, packed }| {
-        let (data, stride): (&[u8], usize) = match keys {
-            Weight::Packed(keys) => (keys.data, keys.stride),
-            Weight::RowMajor(keys) => {
-                let stride = panel_bytes(format, keys.k);
-                let packed = reserve(packed, count * stride)?;
-                for (panel, out) in packed.chunks_exact_mut(stride.max(1)).enumerate() {
-                    pack::pack_panel(acts.level(), keys, panel, 0..keys.k, out);
-                }
-                (packed, stride)
-            }
-        };
-        let panels = Panels { data, stride, count, inputs, format, next };
-        let maxima = reserve_f32(maxima, CACHED_ROWS * MAXIMA)?;
-        let expanded = reserve_f32(expanded, inputs * PANEL)?;
-        match acts.values() {
-            Values::F32(values, stride) => {
-                let rows = &values[rows.start * stride..rows.end * stride];
-                dispatch(acts.level(), MaxScores { panels, rows, stride, visible, out, maxima, expanded });
-            }
-            Values::Bf16(values, stride) => {
-                let rows = &values[rows.start * stride..rows.end * stride];
-                if format == Format::Bf16 {
-                    dispatch_dot(acts.level(), MaxScores { panels, rows, stride, visible, out, maxima, expanded });
-                } else {
-                    let mut wide = vec![0.0; rows.len()];
-                    convert::bf16_to_f32(acts.level(), rows, &mut wide);
-                    let rows = &wide[..];
-                    dispatch(acts.level(), MaxScores { panels, rows, stride, visible, out, maxima, expanded });
-                }
-            }
-        }
-        Ok(())
-    })
 }

@@ -227,20 +227,21 @@ impl Scoring<'_> {
             let mut columns = columns[tile].claim(blocks.start / TASK_BLOCKS);
             let first = (positions.start - self.positions.start) * dims.heads;
             let rows = first..first + positions.len() * dims.heads;
-            let (mut visible, mut scores) = (vec![0; rows.len()], vec![0.0; rows.len()]);
-            let mut keys = Some(self.keys.get(blocks.start)?);
+            let mut keys = Vec::with_capacity(blocks.len());
+            let mut visible = Vec::with_capacity(blocks.len() * rows.len());
             for block in blocks.clone() {
-                let next = (block + 1 < blocks.end).then(|| self.keys.get(block + 1)).transpose()?;
-                for (position, visible) in positions.clone().zip(visible.chunks_exact_mut(dims.heads)) {
-                    visible.fill((position + 1).saturating_sub(block * dims.block).min(dims.block));
+                keys.push(self.keys.get(block)?);
+                for position in positions.clone() {
+                    let of_block = (position + 1).saturating_sub(block * dims.block).min(dims.block);
+                    visible.extend(std::iter::repeat_n(of_block, dims.heads));
                 }
-                if let Some(keys) = keys {
-                    max_scores(&self.acts, rows.clone(), keys, next, &visible, &mut scores)?;
+            }
+            let mut scores = vec![0.0; visible.len()];
+            max_scores(&self.acts, rows.clone(), &keys, &visible, &mut scores)?;
+            for row in 0..rows.len() {
+                for (block, score) in columns.row(row)[..blocks.len()].iter_mut().enumerate() {
+                    *score = scores[block * rows.len() + row];
                 }
-                for (row, score) in scores.iter().enumerate() {
-                    columns.row(row)[block - blocks.start] = *score;
-                }
-                keys = next;
             }
             Ok(())
         })

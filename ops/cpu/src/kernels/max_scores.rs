@@ -22,7 +22,7 @@ pub(crate) const CACHED_ROWS: usize = 96;
 /// Places for the maxima of one row: the lanes of the widest vector.
 pub(crate) const MAXIMA: usize = 16;
 /// In F32 arithmetic, from so many rows on BF16 keys are widened once for all instead of in registers for each group.
-const EXPAND_ROWS: usize = 24;
+const EXPAND_ROWS: usize = 48;
 
 /// Packed keys: `count` panels of `inputs` values (a multiple of 4) for each of 64 keys.
 #[derive(Clone, Copy)]
@@ -38,11 +38,15 @@ pub(crate) struct Panels<'a> {
 }
 
 impl<'a> Panels<'a> {
-    /// Panel `index`, and what is read after it, where anything is.
+    /// Panel `index`, and the stream behind it.
     #[inline(always)]
-    fn get(&self, index: usize) -> (&'a [u8], Option<&'a [u8]>) {
-        let panel = |index: usize| &self.data[index * self.stride..][..self.bytes()];
-        (panel(index), if index + 1 < self.count { Some(panel(index + 1)) } else { self.next })
+    fn get(&self, index: usize) -> (&'a [u8], Ahead) {
+        let panel = &self.data[index * self.stride..][..self.bytes()];
+        let next = match self.next {
+            Some(next) if index + 1 == self.count => next.as_ptr(),
+            _ => panel.as_ptr().wrapping_add(self.stride),
+        };
+        (panel, Ahead { panel: panel.as_ptr(), bytes: panel.len(), next })
     }
 
     /// Bytes of one panel that count.
@@ -93,25 +97,50 @@ impl<T> MaxScores<'_, T> {
         rows
     }
 
-    /// Brings the maxima of a chunk of rows into the output.
+    /// Brings the maxima of a chunk of rows into the output. Of several NaN, and of the two zeros, the order of the
+    /// comparisons decides which one is left; the output has one of each.
     #[inline(always)]
     fn finish(&mut self, rows: std::ops::Range<usize>) {
         for (out, maxima) in self.out[rows].iter_mut().zip(self.maxima.chunks_exact(MAXIMA)) {
-            *out = largest_or_nan(*out, maxima);
+            let most = larger_or_nan(*out, largest_of_maxima(maxima));
+            *out = if most.is_nan() { f32::NAN } else { most + 0.0 };
         }
     }
 }
 
-/// Asks for the cache line at `p`, which need not be readable.
-#[inline(always)]
-fn prefetch(p: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch of any address is sound, and every CPU of the architecture has the instruction.
-    unsafe {
-        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(p.cast());
+/// The stream of packed keys beyond the place that is being read. The hardware does not read ahead over the end of a page,
+/// nor to a block elsewhere.
+#[derive(Clone, Copy)]
+struct Ahead {
+    panel: *const u8,
+    bytes: usize,
+    next: *const u8,
+}
+
+impl Ahead {
+    /// Bytes ahead, measured: from memory into the second-level cache, and from there into the first.
+    const FAR: usize = 5 << 10;
+    const NEAR: usize = 1 << 10;
+
+    /// Asks for what comes after the bytes `range` of the panel have been read.
+    #[inline(always)]
+    fn read(self, range: std::ops::Range<usize>) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use core::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
+            let left = self.bytes.saturating_sub(Self::FAR);
+            let (base, at) = if range.start < left { (self.panel, Self::FAR) } else { (self.next, 0) };
+            let far = base.wrapping_add(at).wrapping_add(range.start);
+            let far = if range.start < left { far } else { far.wrapping_sub(left) };
+            for at in (0..range.len()).step_by(64) {
+                // SAFETY: a prefetch of any address is sound, and every CPU of the architecture has the instruction.
+                unsafe {
+                    _mm_prefetch::<_MM_HINT_T1>(far.wrapping_add(at).cast());
+                    _mm_prefetch::<_MM_HINT_T0>(self.panel.wrapping_add(range.start + Self::NEAR + at).cast());
+                }
+            }
+        }
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = p;
 }
 
 /// The larger of two numbers; NaN where either is.
@@ -123,6 +152,22 @@ fn larger_or_nan(a: f32, b: f32) -> f32 {
 #[inline(always)]
 fn largest_or_nan(first: f32, values: &[f32]) -> f32 {
     values.iter().fold(first, |most, &value| larger_or_nan(most, value))
+}
+
+/// The largest of the maxima of a row; halves are folded onto each other, which is vector code.
+#[inline(always)]
+fn largest_of_maxima(maxima: &[f32]) -> f32 {
+    #[inline(always)]
+    fn fold<const FROM: usize, const TO: usize>(values: [f32; FROM]) -> [f32; TO] {
+        let mut out = [0.0; TO];
+        for i in 0..TO {
+            out[i] = larger_or_nan(values[i], values[TO + i]);
+        }
+        out
+    }
+    let mut lanes = [0.0; MAXIMA];
+    lanes.copy_from_slice(maxima);
+    fold::<2, 1>(fold::<4, 2>(fold::<8, 4>(fold::<MAXIMA, 8>(lanes))))[0]
 }
 
 /// The keys a row sees from key `from` on, at most `width`.
@@ -141,7 +186,8 @@ impl DotKernel for MaxScores<'_, bf16> {
         for first in (0..self.visible.len()).step_by(CACHED_ROWS) {
             let rows = self.chunk(first);
             for index in 0..self.panels.count {
-                let (panel, mut ahead) = self.panels.get(index);
+                let (panel, ahead) = self.panels.get(index);
+                let mut first_read = Some(ahead);
                 for (row, count) in groups(rows.len(), MAX_ROWS) {
                     let x = self.pointers(first + row);
                     let visible = &self.visible[first + row..][..count];
@@ -158,7 +204,7 @@ impl DotKernel for MaxScores<'_, bf16> {
                         ($rows:literal) => {{
                             let x: [*const u16; $rows] = std::array::from_fn(|i| x[i].cast());
                             // SAFETY: each row has `inputs` values at least, and so has the panel for each key.
-                            unsafe { bf16_rows(d, &x, panel.as_ptr(), ahead, self.panels.inputs, fold) }
+                            unsafe { bf16_rows(d, &x, panel.as_ptr(), first_read, self.panels.inputs, fold) }
                         }};
                     }
                     match count {
@@ -169,7 +215,7 @@ impl DotKernel for MaxScores<'_, bf16> {
                         5 => rows!(5),
                         _ => rows!(6),
                     }
-                    ahead = None;
+                    first_read = None;
                 }
             }
             self.finish(rows);
@@ -188,7 +234,7 @@ struct Fold<'a> {
     out: &'a mut [f32],
 }
 
-/// The micro-kernel in BF16 dot products: `MR` rows with a panel, while the one `ahead` is brought near.
+/// The micro-kernel in BF16 dot products: `MR` rows with a panel, while what is `ahead` is brought near.
 ///
 /// # Safety
 /// Every `x` is readable for `inputs` values, an even number, and `panel` for 64 times as many.
@@ -197,7 +243,7 @@ unsafe fn bf16_rows<D: Dot, const MR: usize>(
     d: D,
     x: &[*const u16; MR],
     panel: *const u8,
-    ahead: Option<&[u8]>,
+    ahead: Option<Ahead>,
     inputs: usize,
     fold: Fold<'_>,
 ) {
@@ -221,9 +267,7 @@ unsafe fn bf16_rows<D: Dot, const MR: usize>(
             }
         }
         if let Some(ahead) = ahead {
-            for j in 0..4 {
-                prefetch(ahead.as_ptr().wrapping_add(at + 64 * j));
-            }
+            ahead.read(at..at + 4 * PANEL);
         }
         k += 2;
     }
@@ -233,11 +277,9 @@ unsafe fn bf16_rows<D: Dot, const MR: usize>(
         if seen == PANEL {
             // SAFETY: the row has 16 places among the maxima, by the assertion.
             unsafe {
-                let mut most = d.load_f32(maxima);
-                for j in 0..4 {
-                    most = d.max_or_nan(most, sums[m][j]);
-                }
-                d.store_f32(maxima, most);
+                let upper = d.max_or_nan(sums[m][2], sums[m][3]);
+                let most = d.max_or_nan(d.max_or_nan(sums[m][0], sums[m][1]), upper);
+                d.store_f32(maxima, d.max_or_nan(d.load_f32(maxima), most));
             }
         } else if seen > 0 {
             let mut scores = [0.0; PANEL];
@@ -261,9 +303,10 @@ impl Kernel for MaxScores<'_, f32> {
         for first in (0..self.visible.len()).step_by(CACHED_ROWS) {
             let rows = self.chunk(first);
             for index in 0..self.panels.count {
-                let (mut panel, mut ahead) = self.panels.get(index);
+                let (mut panel, ahead) = self.panels.get(index);
+                let mut first_read = Some(ahead).filter(|_| !expands);
                 if expands {
-                    expand(s, panel, ahead.take(), &mut self.expanded[..inputs * PANEL]);
+                    expand(s, panel, ahead, &mut self.expanded[..inputs * PANEL]);
                     panel = zerocopy::IntoBytes::as_bytes(&self.expanded[..inputs * PANEL]);
                 }
                 for (row, count) in groups(rows.len(), MAX_ROWS) {
@@ -285,9 +328,9 @@ impl Kernel for MaxScores<'_, f32> {
                             // SAFETY: each row has `inputs` values at least, and so has the panel for each key.
                             unsafe {
                                 if format == Format::Bf16 && !expands {
-                                    f32_rows::<S, Bf16Keys, $rows, $vectors>(s, &x, panel, ahead, inputs, fold);
+                                    f32_rows::<S, Bf16Keys, $rows, $vectors>(s, &x, panel, first_read, inputs, fold);
                                 } else {
-                                    f32_rows::<S, F32Keys, $rows, $vectors>(s, &x, panel, ahead, inputs, fold);
+                                    f32_rows::<S, F32Keys, $rows, $vectors>(s, &x, panel, first_read, inputs, fold);
                                 }
                             }
                         }};
@@ -314,7 +357,7 @@ impl Kernel for MaxScores<'_, f32> {
                         (_, 5) => rows!(5, 1),
                         (_, _) => rows!(6, 1),
                     }
-                    ahead = None;
+                    first_read = None;
                 }
             }
             self.finish(rows);
@@ -322,9 +365,9 @@ impl Kernel for MaxScores<'_, f32> {
     }
 }
 
-/// A packed BF16 panel in the packed order of F32, while the one `ahead` is brought near.
+/// A packed BF16 panel in the packed order of F32, while what is `ahead` is brought near.
 #[inline(always)]
-fn expand<S: Simd>(s: S, panel: &[u8], ahead: Option<&[u8]>, out: &mut [f32]) {
+fn expand<S: Simd>(s: S, panel: &[u8], ahead: Ahead, out: &mut [f32]) {
     assert!(panel.len() == out.len() * 2 && out.len().is_multiple_of(2 * PANEL));
     for (pair, out) in out.chunks_exact_mut(2 * PANEL).enumerate() {
         let at = pair * 4 * PANEL;
@@ -336,11 +379,7 @@ fn expand<S: Simd>(s: S, panel: &[u8], ahead: Option<&[u8]>, out: &mut [f32]) {
                 s.store(out.as_mut_ptr().wrapping_add(PANEL + key), values[1]);
             }
         }
-        if let Some(ahead) = ahead {
-            for j in 0..4 {
-                prefetch(ahead.as_ptr().wrapping_add(at + 64 * j));
-            }
-        }
+        ahead.read(at..at + 4 * PANEL);
     }
 }
 
@@ -403,28 +442,16 @@ impl Keys for Bf16Keys {
         sums: &mut [[S::V; NV]; MR],
     ) {
         let pairs = panel.cast::<u16>().wrapping_add(k * PANEL + 2 * column);
-        let mut keys = [[s.splat(0.0); NV]; 2];
-        if MR < MAX_ROWS {
-            for j in 0..NV {
-                // SAFETY: the caller's promise: a pair of inputs is 128 values of the panel, two for each key.
-                let pair = unsafe { s.load_pairs(pairs.wrapping_add(2 * j * S::LANES)) };
-                (keys[0][j], keys[1][j]) = (pair[0], pair[1]);
-            }
-            // SAFETY: the caller's promise.
-            unsafe {
-                add_one(s, x, k + 1, &keys[1], sums);
-                add_one(s, x, k, &keys[0], sums);
-            }
-        } else {
-            // The keys of one input at a time: those of two do not fit the registers beside the sums.
-            for t in [1, 0] {
-                for j in 0..NV {
-                    // SAFETY: as above.
-                    keys[t][j] = unsafe { s.load_pairs(pairs.wrapping_add(2 * j * S::LANES)) }[t];
-                }
-                // SAFETY: the caller's promise.
-                unsafe { add_one(s, x, k + t, &keys[t], sums) };
-            }
+        let (mut first, mut second) = ([s.splat(0.0); NV], [s.splat(0.0); NV]);
+        for j in 0..NV {
+            // SAFETY: the caller's promise: a pair of inputs is 128 values of the panel, two for each key.
+            let pair = unsafe { s.load_pairs(pairs.wrapping_add(2 * j * S::LANES)) };
+            (first[j], second[j]) = (pair[0], pair[1]);
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            add_one(s, x, k + 1, &second, sums);
+            add_one(s, x, k, &first, sums);
         }
     }
 }
@@ -450,8 +477,8 @@ unsafe fn add_one<S: Simd, const MR: usize, const NV: usize>(
     }
 }
 
-/// The micro-kernel in F32 arithmetic: `MR` rows with a panel, `NV` vectors of keys at a time, while the panel `ahead` is
-/// brought near.
+/// The micro-kernel in F32 arithmetic: `MR` rows with a panel, `NV` vectors of keys at a time, while what is
+/// `ahead` is brought near.
 ///
 /// # Safety
 /// Every `x` is readable for `inputs` values, an even number, and `panel` for 64 times as many.
@@ -460,7 +487,7 @@ unsafe fn f32_rows<S: Simd, K: Keys, const MR: usize, const NV: usize>(
     s: S,
     x: &[*const f32; MR],
     panel: *const u8,
-    ahead: Option<&[u8]>,
+    ahead: Option<Ahead>,
     inputs: usize,
     fold: Fold<'_>,
 ) {
@@ -474,9 +501,8 @@ unsafe fn f32_rows<S: Simd, K: Keys, const MR: usize, const NV: usize>(
             // SAFETY: the panel and the rows have `inputs` values, an even number; `column + width` is at most 64.
             unsafe { K::add_two(s, x, panel, column, k, &mut sums) };
             if let Some(ahead) = ahead {
-                for at in (0..2 * width * K::BYTES).step_by(64) {
-                    prefetch(ahead.as_ptr().wrapping_add((k * PANEL + 2 * column) * K::BYTES + at));
-                }
+                let at = (k * PANEL + 2 * column) * K::BYTES;
+                ahead.read(at..at + 2 * width * K::BYTES);
             }
             k += 2;
         }
@@ -486,11 +512,14 @@ unsafe fn f32_rows<S: Simd, K: Keys, const MR: usize, const NV: usize>(
             if seen == width {
                 // SAFETY: the row has 16 places among the maxima, by the assertion, and LANES is at most 16.
                 unsafe {
-                    let mut most = s.load(maxima);
-                    for j in 0..NV {
-                        most = s.max_or_nan(most, sums[m][j]);
+                    let mut half = NV;
+                    while half > 1 {
+                        half /= 2;
+                        for j in 0..half {
+                            sums[m][j] = s.max_or_nan(sums[m][j], sums[m][j + half]);
+                        }
                     }
-                    s.store(maxima, most);
+                    s.store(maxima, s.max_or_nan(s.load(maxima), sums[m][0]));
                 }
             } else if seen > 0 {
                 let mut scores = [0.0; PANEL];
