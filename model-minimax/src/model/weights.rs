@@ -162,7 +162,7 @@ pub(crate) enum Ffn {
     /// One MLP for all tokens.
     Dense(Mlps),
     /// A mixture of experts.
-    Moe(Moe),
+    Moe(Box<Moe>),
 }
 
 /// A mixture of experts.
@@ -202,11 +202,11 @@ impl Layer {
         });
         let ffn = match &self.ffn {
             Ffn::Dense(mlp) => mlp.stored_bytes_of_one(),
-            Ffn::Moe(Moe { router, bias, experts, shared }) => {
-                router.stored_bytes()
-                    + size_of_val(bias.as_slice())
-                    + top_k * experts.stored_bytes_of_one()
-                    + shared.as_ref().map_or(0, Mlps::stored_bytes_of_one)
+            Ffn::Moe(moe) => {
+                moe.router.stored_bytes()
+                    + size_of_val(moe.bias.as_slice())
+                    + top_k * moe.experts.stored_bytes_of_one()
+                    + moe.shared.as_ref().map_or(0, Mlps::stored_bytes_of_one)
             }
         };
         linears + norms + index + ffn
@@ -280,7 +280,7 @@ impl Loader<'_> {
             post_norm: self.norm(&post_norm),
             ffn: match ffn {
                 FfnTensors::Dense(mlp) => Ffn::Dense(self.mlps(vec![mlp])?),
-                FfnTensors::Moe(moe) => Ffn::Moe(self.moe(moe)?),
+                FfnTensors::Moe(moe) => Ffn::Moe(Box::new(self.moe(moe)?)),
             },
         })
     }

@@ -236,7 +236,7 @@ fn help_and_version_go_to_stdout() {
 fn parity_prints_the_figures_of_all_golden_models() {
     let dir = op_testkit::golden::dir();
     let dir = dir.to_str().unwrap();
-    let scalar = [("GOLDEN_DIR", dir), ("CPU_TILES_LEVEL", "scalar")];
+    let scalar = [("GOLDEN_DIR", dir), ("CPU_TILES_LEVEL", "scalar"), ("RAYON_NUM_THREADS", "1")];
     let outcomes = [
         (program(Scratch::new().path(), &["parity"], &scalar), "level scalar"),
         (run(&["parity", "--golden", dir, "--threads", "1", "--load", "mmap", "--eager"]), "level "),
@@ -254,12 +254,18 @@ fn parity_prints_the_figures_of_all_golden_models() {
 
 #[test]
 fn parity_of_one_variant_sees_how_its_attention_is_run() {
-    let golden = op_testkit::golden::dir();
-    let golden = golden.to_str().unwrap();
-    let parity = |more: &[&str]| run(&[&["parity", "--golden", golden, "--variant", "m3"], more].concat());
-    let chunks = parity(&["--prefill-chunk", "300"]);
+    let golden = golden("m3-tiny-bf16");
+    let common = ["parity", "--golden", golden.to_str().unwrap(), "--threads", "1"];
+    let parity = |more: &[&str]| run(&[&common, more].concat());
+    let chunks = parity(&["--variant", "m3", "--prefill-chunk", "300"]);
     assert_eq!(chunks.code, Some(0), "{}", chunks.stdout);
-    assert!(chunks.stdout.contains("not compared: m27-tiny-fp8 (it is MiniMax-M2.7, asked for was MiniMax-M3)\n"));
+    let none = parity(&["--variant", "m27"]);
+    assert_eq!(none.code, Some(1));
+    assert!(
+        none.stdout.contains("not compared: m3-tiny-bf16 (it is MiniMax-M3, asked for was MiniMax-M2.7)\n"),
+        "{}",
+        none.stdout
+    );
     for other in [["--attention", "dense"], ["--indexer", "shared"]] {
         let outcome = parity(&other);
         assert_eq!(outcome.code, Some(1), "{}", outcome.stdout);

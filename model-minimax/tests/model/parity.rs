@@ -21,7 +21,7 @@ const MODELS: [&str; 4] = ["m27-tiny-bf16", "m27-tiny-fp8", "m3-tiny-bf16", "m3-
 fn options(level: Level) -> ParityOptions {
     ParityOptions {
         level,
-        pool: Arc::new(Pool::new(2).unwrap()),
+        pool: Arc::new(Pool::new(1).unwrap()),
         load_mode: LoadMode::Pack,
         arm: Arm::Fused,
         attention: AttentionMode::Msa(HeadReduce::PerKvHead),
