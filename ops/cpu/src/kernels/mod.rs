@@ -11,8 +11,6 @@ pub(crate) mod bf16_tile;
 pub(crate) mod dot;
 pub(crate) mod f32_tile;
 pub(crate) mod flash;
-pub(crate) mod flash;
-pub(crate) mod max_scores;
 pub(crate) mod max_scores;
 #[cfg(any(test, feature = "emulate"))]
 mod model;
