@@ -231,8 +231,8 @@ impl ArgsBuilder {
         }
         payload.clear();
         payload.block.extend_from_slice(&self.block);
-        // SAFETY: the buffer has `MAX_BYTES` initialised bytes and `side_len` stays below; no caller writes to it while a
-        // call of the same thread runs.
+        // SAFETY: the buffer has `MAX_BYTES` initialised bytes and `side_len` stays below; no caller writes to it while
+        // a call of the same thread runs.
         payload.side.extend_from_slice(unsafe { core::slice::from_raw_parts(self.side.start.as_ptr(), self.side_len) });
         for given in &self.given {
             if let What::Holder(Some((offset, _))) = given.what {

@@ -133,8 +133,8 @@ unsafe fn give<T>(pointer: *mut T, result: impl FnOnce() -> Answer<T>) -> Answer
 }
 
 impl Host {
-    /// What every call begins and ends with: whether it is there, whether it is planned to fail, whether it is made in a
-    /// task; and at its end the code and its message, whatever happens in between.
+    /// What every call begins and ends with: whether it is there, whether it is planned to fail, whether it is made in
+    /// a task; and at its end the code and its message, whatever happens in between.
     fn call(&self, call: Call, f: impl FnOnce(&Arc<Machine>) -> Answer) -> aclError {
         if !self.has(call) {
             return NOT_AVAILABLE;

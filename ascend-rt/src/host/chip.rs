@@ -92,8 +92,8 @@ const fn preset(
     Preset { name, family, cube, vector, memory_gib, l2_mib, mhz }
 }
 
-/// Where the published table gives a range for a group of bins, each bin has the smallest memory and cache of the range:
-/// what fits there fits on every part of that name.
+/// Where the published table gives a range for a group of bins, each bin has the smallest memory and cache of the
+/// range: what fits there fits on every part of that name.
 const PRESETS: &[Preset] = {
     use Family::{A2A3, F950, Old910};
     &[

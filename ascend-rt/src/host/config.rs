@@ -21,7 +21,8 @@ pub enum Executor {
     #[default]
     Threads,
     /// No threads: at each call a random number of tasks, each from a random stream whose next task can run. The same
-    /// seed gives the same order. Finds waits that are missing; a kernel's blocks and a graph's branches are shuffled too.
+    /// seed gives the same order. Finds waits that are missing; a kernel's blocks and a graph's branches are shuffled
+    /// too.
     ///
     /// The order is reproducible as long as one thread of the program uses the machine.
     Seeded(u64),
@@ -57,9 +58,9 @@ pub enum FullQueue {
 
 /// What tasks cost on the virtual clock.
 ///
-/// Time never comes from the machine: a task begins when its stream is free, its waits are over and it has been submitted,
-/// and ends after its cost. The host's own clock moves only when a call waits. So times are the same in every run and
-/// with every executor. They are a model, not a prediction for a card.
+/// Time never comes from the machine: a task begins when its stream is free, its waits are over and it has been
+/// submitted, and ends after its cost. The host's own clock moves only when a call waits. So times are the same in
+/// every run and with every executor. They are a model, not a prediction for a card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CostModel {
@@ -67,8 +68,8 @@ pub struct CostModel {
     pub kernel: Duration,
     /// What every copy or fill costs before its bytes.
     pub copy: Duration,
-    /// Bytes per microsecond of device memory: kernels without a stated cost (the bytes of their buffers), fills, copies
-    /// on one device (each byte is read and written).
+    /// Bytes per microsecond of device memory: kernels without a stated cost (the bytes of their buffers), fills,
+    /// copies on one device (each byte is read and written).
     pub device_bytes_per_us: u64,
     /// Bytes per microsecond between host and device, and between devices.
     pub link_bytes_per_us: u64,

@@ -187,7 +187,8 @@ impl Machine {
         let (mut s, done) = self.wait(s, Need::Context(context), limit);
         let end = s.streams.iter().filter(|(_, stream)| stream.context == context).map(|(_, stream)| stream.end).max();
         self.pass_time(end.unwrap_or(0), limit, done, ACL_ERROR_RT_STREAM_SYNC_TIMEOUT)?;
-        let failed = s.streams.keys(|stream| stream.context == context && stream.error.is_some());
+        let mut failed = s.streams.keys(|stream| stream.context == context && stream.error.is_some());
+        failed.sort_by_key(|key| s.streams.get(*key).map(|stream| stream.failed_at));
         let mut first = None;
         for key in failed {
             let fail = self.take_error(&mut s, key);

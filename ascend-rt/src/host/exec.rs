@@ -4,8 +4,8 @@
 //!
 //! The same three steps serve all executors: [`Machine::step`] looks at the head of a stream and either completes it in
 //! place (records, waits, marks) or takes it out; [`Machine::run`] does its work without the lock of the state; and
-//! [`Machine::finish`] writes down what came of it. They differ in who calls them: a worker per stream, or the threads of
-//! the program while they submit ([`Machine::jiggle`]) and wait ([`Machine::wait`]).
+//! [`Machine::finish`] writes down what came of it. They differ in who calls them: a worker per stream, or the threads
+//! of the program while they submit ([`Machine::jiggle`]) and wait ([`Machine::wait`]).
 //!
 //! Functions of the program never run on the thread that waits for them: with executors without workers they go to a
 //! callback thread.
@@ -94,8 +94,8 @@ impl Machine {
             let head = s.streams.get(key).and_then(|stream| stream.queue.front());
             Self::runnable(s, key) && (with_program || head.is_some_and(|task| !task.op.calls_program()))
         };
-        // Priorities that change now and then, instead of an even draw: a stream of low priority falls behind all others,
-        // which an even draw nearly never lets happen, and which is what a missing wait needs to show.
+        // Priorities that change now and then, instead of an even draw: a stream of low priority falls behind all
+        // others, which an even draw nearly never lets happen, and which is what a missing wait needs to show.
         let fitting = s.streams.iter().filter(|(key, _)| fits(s, *key));
         let key = fitting.max_by_key(|(_, stream)| stream.priority).map(|(key, _)| key)?;
         if s.rng.below(8) == 0 {
@@ -336,6 +336,7 @@ impl Machine {
         // The first failure stays where nothing runs after it; otherwise the last one does.
         if !(stop || lost) || stream.error.is_none() {
             stream.error = Some(failure.clone());
+            stream.failed_at = stream.end;
         }
         if stop && let Some(found) = s.contexts.get_mut(context) {
             found.stopped.get_or_insert(failure);

@@ -393,7 +393,10 @@ impl Machine {
                 let id = s.streams.get(capture.lanes[lane].stream).map_or(0, |stream| stream.id);
                 Fail::new(
                     ACL_ERROR_RT_STREAM_UNJOINED,
-                    format!("stream {id} takes part in the capture and is not joined: record an event on it last, and wait for that on the origin"),
+                    format!(
+                        "stream {id} takes part in the capture and is not joined: \
+                         record an event on it last, and wait for that on the origin"
+                    ),
                 )
             })
         };

@@ -196,8 +196,8 @@ impl std::error::Error for KernelFault {}
 
 /// Device memory as a kernel sees it: device addresses, each in one allocation or in none.
 ///
-/// The emulator implements it. Reads and writes copy and are checked against the bounds of the allocation; they may come
-/// from several threads at once, and the implementation keeps them from being data races of the host program.
+/// The emulator implements it. Reads and writes copy and are checked against the bounds of the allocation; they may
+/// come from several threads at once, and the implementation keeps them from being data races of the host program.
 pub trait DeviceSpace: Send + Sync {
     /// Bytes from an address to the end of its allocation; none when it lies in no live allocation.
     fn extent(&self, address: u64) -> Option<usize>;
@@ -217,8 +217,8 @@ pub trait DeviceSpace: Send + Sync {
     fn write(&self, address: u64, bytes: &[u8]) -> Result<(), KernelFault>;
 
     /// Where the bytes of an address lie on the host, and how many there are from there to the end of the allocation:
-    /// for code that works on pointers. Unlike [`extent`](Self::extent), the end is rounded up to 32 bytes, as the units
-    /// of a card move 32 at a time; what is written beyond is found after the launch.
+    /// for code that works on pointers. Unlike [`extent`](Self::extent), the end is rounded up to 32 bytes, as the
+    /// units of a card move 32 at a time; what is written beyond is found after the launch.
     ///
     /// The pointer is good for the time of the launch. What is read and written through it is outside the emulator's
     /// protection against races: the caller keeps to accesses that do not race, or to atomic ones.

@@ -42,14 +42,15 @@ pub(super) const MAX_DEVICES: usize = 128;
 /// The bits of an address from here on are the number of the emulator.
 const EMULATOR_SHIFT: u32 = 46;
 const EMULATOR_MASK: u32 = 0xFF;
-/// The highest two bits of an address. Neither x86-64 nor aarch64 maps one like it in a program, with or without ignored
-/// top bytes.
+/// The highest two bits of an address. Neither x86-64 nor aarch64 maps one like it in a program, with or without
+/// ignored top bytes.
 const WINDOW: u64 = 0b11 << 54;
 /// Addresses of a device that are never allocated: one page that nothing uses, then room for what comes with a launch.
 const RESERVED: u64 = 1 << 20;
 const PAGE: u64 = 4096;
 
-/// Whether an address is of the form that emulators hand out. Which emulator, and whether it is live, is another matter.
+/// Whether an address is of the form that emulators hand out. Which emulator, and whether it is live, is another
+/// matter.
 pub(super) fn is_device_like(address: u64) -> bool {
     address >> 54 == WINDOW >> 54
 }
@@ -168,8 +169,8 @@ impl Block {
         self.storage.start()
     }
 
-    /// Bytes between the guard zones: the size rounded up, since the units of the card move 32 bytes at a time. Code that
-    /// works on pointers may touch them.
+    /// Bytes between the guard zones: the size rounded up, since the units of the card move 32 bytes at a time. Code
+    /// that works on pointers may touch them.
     pub(super) fn usable(&self) -> u64 {
         self.storage.len as u64
     }

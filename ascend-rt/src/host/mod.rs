@@ -46,16 +46,16 @@
 //!
 //! Which blocking calls the modes forbid: none to a thread that has exchanged its mode to relaxed; to a thread in the
 //! default (global) mode those where any capture is global or the thread's own capture is thread-local; to a thread in
-//! thread-local mode those where it has a capture of its own that is not relaxed. "Any capture" means any of the emulated
-//! machine, which stands for the process.
+//! thread-local mode those where it has a capture of its own that is not relaxed. "Any capture" means any of the
+//! emulated machine, which stands for the process.
 //!
 //! A stream is joined when its last task is a record that a stream of the capture waited for, and the end of the origin
 //! lies behind it.
 //!
 //! # Virtual time
 //!
-//! [`Host::now`] and events tell the virtual time, which [`CostModel`] makes; [`Host::trace_json`] shows it as a timeline
-//! for Chrome's trace viewer or Perfetto.
+//! [`Host::now`] and events tell the virtual time, which [`CostModel`] makes; [`Host::trace_json`] shows it as a
+//! timeline for Chrome's trace viewer or Perfetto.
 
 mod args;
 mod calls;

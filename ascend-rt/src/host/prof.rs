@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Calls of the profiler and of the tools extension. A session records the timeline of the virtual clock; when it stops,
-//! the timeline is written as `PROF_<number>/trace.json` below the directory that `aclprofInit` names.
+//! Calls of the profiler and of the tools extension. A session records the timeline of the virtual clock; when it
+//! stops, the timeline is written as `PROF_<number>/trace.json` below the directory that `aclprofInit` names.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

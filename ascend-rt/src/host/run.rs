@@ -152,9 +152,9 @@ impl Machine {
         let (_to_block, to) = side(copy.to, copy.to_pitch)?;
         let (_from_block, from) = side(copy.from, copy.from_pitch)?;
         for row in 0..copy.height {
-            // SAFETY: both sides have been checked from the first to the last byte, for host memory as far as it is known
-            // here; the rest is the contract of the call. The locks above keep other tasks away from device memory, and
-            // the ranges may overlap.
+            // SAFETY: both sides have been checked from the first to the last byte, for host memory as far as it is
+            // known here; the rest is the contract of the call. The locks above keep other tasks away from device
+            // memory, and the ranges may overlap.
             unsafe {
                 core::ptr::copy(
                     from.add((row * copy.from_pitch) as usize),
@@ -220,7 +220,8 @@ impl Machine {
                 (cost, run_blocks(&context, &function.kernel.run, function.kernel.barrier, device, site))
             }
         };
-        let stuck = matches!(&done, Err(fault) if fault.code == ACL_ERROR_RT_AICORE_TIMEOUT);
+        let timeouts = [ACL_ERROR_RT_AICORE_TIMEOUT, ACL_ERROR_RT_VECTOR_CORE_TIMEOUT];
+        let stuck = matches!(&done, Err(fault) if timeouts.contains(&fault.code));
         if cost > limit && done.is_ok() {
             done = Err(KernelFault::timeout(format!("it takes {cost} ns of virtual time, the limit is {limit} ns")));
         }

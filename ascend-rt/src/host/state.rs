@@ -186,6 +186,8 @@ pub(super) struct Stream {
     pub(super) submitted: u64,
     pub(super) completed: u64,
     pub(super) error: Option<Fail>,
+    /// Virtual time of that.
+    pub(super) failed_at: u64,
     pub(super) aborted: bool,
     pub(super) failure_mode_set: bool,
     /// The capture that it takes part in, and its lane there.
@@ -212,6 +214,7 @@ impl Stream {
             submitted: 0,
             completed: 0,
             error: None,
+            failed_at: 0,
             aborted: false,
             failure_mode_set: false,
             capture: None,

@@ -2,9 +2,9 @@
 
 //! Cores that wait for each other.
 //!
-//! Each core of such a launch is a thread, but one runs at a time: it hands the baton on at a barrier and at its end. So
-//! a run has an order (by number, or shuffled by a seed), needs no atomics in the kernel, and a dead-lock is seen at once:
-//! it is there when all live cores are at a barrier and one has ended without coming to it.
+//! Each core of such a launch is a thread, but one runs at a time: it hands the baton on at a barrier and at its end.
+//! So a run has an order (by number, or shuffled by a seed), needs no atomics in the kernel, and a dead-lock is seen at
+//! once: it is there when all live cores are at a barrier and one has ended without coming to it.
 
 use core::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What AscendCL keeps per thread: the current context, the last error and its message, the argument handle, the capture
-//! mode; and of the emulator, the host's virtual time and the tag of allocations.
+//! What AscendCL keeps per thread: the current context, the last error and its message, the argument handle, the
+//! capture mode; and of the emulator, the host's virtual time and the tag of allocations.
 //!
 //! Each emulator has its own set in each thread.
 

@@ -452,6 +452,12 @@ fn in_mode_continue_later_tasks_run_and_later_failures_replace_the_first() {
         rig.launch("trap", 1, other, &[]);
         rig.refused(acl!(rig, aclrtSynchronizeDevice()), ACL_ERROR_RT_AICORE_TRAP_EXCEPTION, "t::trap");
         assert_eq!(acl!(rig, aclrtSynchronizeDevice()), 0);
+        // Of two streams, the device tells what failed first.
+        rig.log(log, 3, stream);
+        rig.launch("trap", 1, stream, &[]);
+        rig.launch("beyond", 1, other, &[crate::support::Arg::Pointer(small)]);
+        rig.refused(acl!(rig, aclrtSynchronizeDevice()), ACL_ERROR_RT_AICORE_EXCEPTION, "t::beyond");
+        assert_eq!((rig.sync(stream), rig.sync(other)), (0, 0), "told");
     }
 }
 
