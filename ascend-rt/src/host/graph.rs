@@ -650,27 +650,14 @@ impl Machine {
     }
 }
 
-/// The first lane that the end of the origin does not lie behind.
+/// The first lane beside the origin's whose last task is not a record that a stream of the capture waited for.
+///
+/// That is enough: the wait stands in a lane that goes on later than the record, so from lane to lane the way leads on
+/// in time, and it can end in none but the origin's.
 fn unjoined(capture: &Capture) -> Option<usize> {
-    if capture.lanes.len() == 1 {
-        return None;
-    }
-    let mut before_end = vec![false; capture.nodes.len()];
-    let mut last = capture.lanes[0].last;
-    if let Some(at) = last.take() {
-        before_end[at as usize] = true;
-    }
-    // Nodes come after what they depend on.
-    for at in (0..capture.nodes.len()).rev() {
-        if before_end[at] {
-            let node = &capture.nodes[at];
-            for from in node.before.into_iter().chain(node.waits_for) {
-                before_end[from as usize] = true;
-            }
-        }
-    }
-    (1..capture.lanes.len()).find(|lane| {
-        let last = capture.lanes[*lane].last.map(|at| at as usize);
-        !last.is_some_and(|at| before_end[at] && capture.nodes[at].is_record && capture.nodes[at].waited)
-    })
+    let joined = |lane: &Lane| {
+        let last = lane.last.and_then(|at| capture.nodes.get(at as usize));
+        last.is_some_and(|node| node.is_record && node.waited)
+    };
+    (1..capture.lanes.len()).find(|lane| !joined(&capture.lanes[*lane]))
 }

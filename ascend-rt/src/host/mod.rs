@@ -49,8 +49,7 @@
 //! thread-local mode those where it has a capture of its own that is not relaxed. "Any capture" means any of the
 //! emulated machine, which stands for the process.
 //!
-//! A stream is joined when its last task is a record that a stream of the capture waited for, and the end of the origin
-//! lies behind it.
+//! A stream is joined when its last task is a record that a stream of the capture waited for.
 //!
 //! # Virtual time
 //!

@@ -290,6 +290,34 @@ fn a_tiling_struct_is_read_only_for_the_kernel_and_bounded() {
 }
 
 #[test]
+fn every_access_is_held_against_its_block_however_often_that_was_used() {
+    let layout = ArgLayout::new([("x", ArgKind::InOut)]).expect("small");
+    let kernel = HostKernel::per_launch(layout, CoreKind::Cube, |launch| {
+        let (space, x) = (launch.space, launch.args().address(0)?);
+        for _ in 0..2 {
+            assert_eq!(space.extent(x + 30), Some(10));
+            space.read(x + 39, &mut [0])?;
+            space.write(x + 36, &[1; 4])?;
+            space.write(x + 40, &[])?;
+            for (at, len) in [(39, 2), (40, 1), (0, 41), (u64::MAX - x, 1), (1 << 30, 1)] {
+                let at = x.wrapping_add(at);
+                let (mut out, bytes) = (vec![0; len], vec![0; len]);
+                assert!(space.read(at, &mut out).is_err() && space.write(at, &bytes).is_err(), "{len} at {at:#x}");
+            }
+            assert_eq!((space.extent(x + 40), space.extent(x - 1), space.extent(0)), (None, None, None));
+            assert!(space.translate(x + 40).is_none());
+        }
+        Ok(())
+    });
+    let rig = Rig::new(HostConfig::new().executor(Executor::Lazy).kernel("t", "edges", kernel));
+    let stream = rig.stream();
+    let x = rig.device(&[0u8; 40]);
+    rig.launch("edges", 1, stream, &[Arg::Pointer(x)]);
+    assert_eq!(rig.sync(stream), 0, "{}", rig.message());
+    assert_eq!(rig.download::<u8>(x, 40)[35..], [0, 1, 1, 1, 1]);
+}
+
+#[test]
 fn blocks_and_cores_are_told_to_each_call() {
     type Seen = Arc<Mutex<Vec<(u32, host::Core, u32)>>>;
     let seen: Seen = Seen::default();
