@@ -8,7 +8,7 @@
 //! the call and however many threads there are.
 
 use super::cache::{LayerCache, PAGE};
-use cpu_tiles::attention::{FlashRows, PackedBlocks, Rows};
+use cpu_tiles::attention::{Ahead, FlashRows, PackedBlocks, Rows};
 use cpu_tiles::threads::ColumnPanels;
 use cpu_tiles::weights::check_len;
 use cpu_tiles::{Acts, Level, Pool, ShapeError};
@@ -132,7 +132,7 @@ impl Job<'_> {
 
         let end = cached + part.queries.end;
         let pages = part.chunk * CHUNK_PAGES..((part.chunk + 1) * CHUNK_PAGES).min(end.div_ceil(PAGE));
-        for page in pages {
+        for page in pages.clone() {
             let first_key = page * PAGE;
             let keys = (end - first_key).min(PAGE);
             for (row, visible) in visible.iter_mut().enumerate() {
@@ -141,7 +141,10 @@ impl Job<'_> {
             }
             let visible = Rows { rows: &rows, q_rows: &q_rows, visible: &visible, bias: None };
             let values = layer.values(part.kv_head, page, keys)?;
-            part.rows.block(acts, visible, scale, layer.keys(part.kv_head, page)?.into(), values.into())?;
+            let next_keys = if page + 1 < pages.end { layer.keys(part.kv_head, page + 1)?.bytes() } else { &[] };
+            let ahead = Ahead { with_scores: values.bytes(), with_values: next_keys };
+            let keys = layer.keys(part.kv_head, page)?.into();
+            part.rows.block_ahead(acts, visible, scale, keys, values.into(), ahead)?;
         }
         Ok(())
     }
