@@ -2,7 +2,7 @@
 
 //! Four tokens, two of three experts each, and the output of a shared expert.
 //!
-//! `cargo run -p gmm-finalize-routing --example basic`
+//! `cargo run -p gmm-finalize-routing --example gmm-finalize-routing-basic`
 
 use gmm_finalize_routing::cpu_tiles::{E8M0, F8E4M3, Level, Overflow, Pool};
 use gmm_finalize_routing::{

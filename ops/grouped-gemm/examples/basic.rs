@@ -2,7 +2,7 @@
 
 //! A mixture of four experts over three tokens, two experts each.
 //!
-//! `cargo run -p grouped-gemm --example basic`
+//! `cargo run -p grouped-gemm --example grouped-gemm-basic`
 
 use grouped_gemm::cpu_tiles::{Level, PackedWeight, Pool, WeightRef};
 use grouped_gemm::{Activation, Expert, MoeDims, Tokens, moe_ffn};

@@ -2,7 +2,7 @@
 
 //! A prompt of 4096 tokens, then one decode step: the blocks that each index head selects.
 //!
-//! `cargo run -p msa-indexer --example basic`
+//! `cargo run -p msa-indexer --example msa-indexer-basic`
 
 use half::bf16;
 use msa_indexer::cpu_tiles::{Level, PackedWeight, Pool, WeightRef};

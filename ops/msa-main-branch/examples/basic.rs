@@ -2,7 +2,7 @@
 
 //! A prompt of 40 tokens in blocks of 8, taken in two chunks: every query attends to the first block and to its own.
 //!
-//! `cargo run -p msa-main-branch --example basic`
+//! `cargo run -p msa-main-branch --example msa-main-branch-basic`
 
 use half::bf16;
 use msa_main_branch::cpu_tiles::{Level, Pool};

@@ -2,7 +2,7 @@
 
 //! A sequence that grows token by token in packed pages, and attends to its first and its last two blocks.
 //!
-//! `cargo run -p msa-sparse-decode --example basic`
+//! `cargo run -p msa-sparse-decode --example msa-sparse-decode-basic`
 
 use half::bf16;
 use msa_sparse_decode::cpu_tiles::attention::PackedPages;
