@@ -2,6 +2,7 @@
 
 //! The tests of `msa-indexer`: one binary, since linking is what costs.
 
+mod arithmetic;
 mod conformance;
 mod determinism;
 mod errors;
@@ -9,3 +10,4 @@ mod fixture;
 mod golden;
 mod laws;
 mod special;
+mod sweep;
