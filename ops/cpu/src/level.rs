@@ -168,8 +168,9 @@ impl Level {
         matches!(self.isa, Isa::Avx512Bf16)
     }
 
-    /// Whether BF16 dot products are also faster than F32 multiply-adds. Intel's cores begin a `vdpbf16ps` every other cycle
-    /// and two F32 multiply-adds every cycle, which is twice the rate; elsewhere it is the other way round.
+    /// Whether BF16 dot products are also faster than F32 multiply-adds, where either would do. Intel's cores (measured:
+    /// family 6, model 207) begin a `vdpbf16ps` every other cycle and two F32 multiply-adds every cycle, which is twice the
+    /// rate; elsewhere it is the other way round.
     pub fn has_fast_bf16_dot(self) -> bool {
         self.has_bf16_dot() && (self.emulated || !is_intel())
     }

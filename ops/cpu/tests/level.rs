@@ -31,6 +31,15 @@ fn names_are_parsed_and_unknown_ones_refused() {
 }
 
 #[test]
+fn fast_bf16_dot_products_are_some_of_those_there_are() {
+    for level in Level::available() {
+        assert!(level.has_bf16_dot() || !level.has_fast_bf16_dot(), "{level}");
+    }
+    let of_model = |isa| Level::emulated(isa).map(Level::has_fast_bf16_dot);
+    assert_eq!((of_model(Isa::Avx512), of_model(Isa::Avx512Bf16)), (Some(false), Some(true)));
+}
+
+#[test]
 fn models_are_of_the_avx512_levels_only() {
     assert_eq!(Level::emulated(Isa::Scalar), None);
     assert_eq!(Level::emulated(Isa::Avx2), None);

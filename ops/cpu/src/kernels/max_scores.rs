@@ -128,10 +128,12 @@ impl Ahead {
         #[cfg(target_arch = "x86_64")]
         {
             use core::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
-            let left = self.bytes.saturating_sub(Self::FAR);
-            let (base, at) = if range.start < left { (self.panel, Self::FAR) } else { (self.next, 0) };
-            let far = base.wrapping_add(at).wrapping_add(range.start);
-            let far = if range.start < left { far } else { far.wrapping_sub(left) };
+            // So many bytes of the panel have the far place in the panel too.
+            let inside = self.bytes.saturating_sub(Self::FAR);
+            let far = match range.start.checked_sub(inside) {
+                None => self.panel.wrapping_add(range.start + Self::FAR),
+                Some(at) => self.next.wrapping_add(at),
+            };
             for at in (0..range.len()).step_by(64) {
                 // SAFETY: a prefetch of any address is sound, and every CPU of the architecture has the instruction.
                 unsafe {
@@ -140,6 +142,8 @@ impl Ahead {
                 }
             }
         }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (self.panel, self.bytes, self.next, range);
     }
 }
 
