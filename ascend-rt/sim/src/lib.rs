@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+#![doc = include_str!("../README.md")]
+
+pub mod abi;
