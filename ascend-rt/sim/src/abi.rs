@@ -101,7 +101,7 @@ pub struct Error {
     pub other_site: Site,
 }
 
-/// `AscendTwinRecord`: one call of one core. 96 bytes; the header says what `a` holds.
+/// `AscendTwinRecord`: one call of one core. 80 bytes; the header says what `a` holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 #[allow(missing_docs, reason = "the fields are those of the header, which says what they mean")]

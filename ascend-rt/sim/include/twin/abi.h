@@ -130,7 +130,7 @@ enum AscendTwinScalar {
     ASCEND_TWIN_CALL = 5 /* a call that has no instruction of its own; a[1] = cycles or 0 */
 };
 
-/* One call of one core, in program order. 96 bytes.
+/* One call of one core, in program order. 80 bytes.
    What `a` holds, by family of the instruction:
      vector      a[0] repeats (256 B each), a[1] bytes of one element (of the wider side), a[2] elements in all, a[3] free to the call
      Mmad        a[0] m, a[1] n, a[2] k, a[3] 1: bias, 2: unitFlag set
