@@ -144,7 +144,8 @@ struct CoreState {
     uint8_t atomic_type = 0; // AscendTwinType
     Site atomic_site{};
     Site mask_site{};
-    uint64_t ctrl = 0; // bits of the control register
+    // Bits of the control register. Bit 48: infinity and NaN are kept (as the runtime sets it up), not saturated.
+    uint64_t ctrl = 1ull << 48;
     // Registers of cube instructions.
     uint64_t fmatrix[4] = {0, 0, 0, 0};
     uint64_t load_padding = 0;
