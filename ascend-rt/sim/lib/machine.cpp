@@ -812,17 +812,28 @@ void run_wave_chaos(Launch &l)
         bool moved = false;
         if (l.draw() % 256 < l.core_weight[c.index]) {
             // A few turns of one core: its pipes, each as eager as the seed makes it, and its scalar unit.
-            const int turns = 1 + static_cast<int>(l.draw() % 8);
+            const int turns = 1 + static_cast<int>(l.draw() % 16);
             for (int t = 0; t < turns && !c.finished; t++) {
-                const int p = static_cast<int>(l.draw() % kPipes);
-                if (l.draw() % 256 >= l.pipe_weight[p]) {
+                // One draw among what has something to do.
+                uint32_t able = !c.started || unblocked(c) ? 1u : 0u;
+                for (int p = 1; p < kPipes; p++) {
+                    able |= !c.pipe[p].queue.empty() && ready(c, p, c.pipe[p].queue.front()) ? 1u << p : 0u;
+                }
+                if (able == 0) {
+                    break;
+                }
+                const uint64_t d = l.draw();
+                auto skip = static_cast<int>((d >> 8) % static_cast<uint64_t>(__builtin_popcount(able)));
+                while (skip-- > 0) {
+                    able &= able - 1;
+                }
+                const int p = __builtin_ctz(able);
+                if (d % 256 >= l.pipe_weight[p]) {
                     continue;
                 }
                 if (p == 0) {
-                    if (!c.started || unblocked(c)) {
-                        resume(l, c);
-                        moved = true;
-                    }
+                    resume(l, c);
+                    moved = true;
                 } else {
                     moved = step(c, p) || moved;
                 }
