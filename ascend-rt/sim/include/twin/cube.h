@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+#ifndef ASCEND_TWIN_CUBE_H
+#define ASCEND_TWIN_CUBE_H
+
+#include "tensor.h"
+
+#endif
