@@ -109,7 +109,8 @@ pub struct Used {
 pub struct Run {
     /// How many instructions were executed.
     pub instructions: u64,
-    /// The record of all of them; empty if it was not asked for.
+    /// The record of all of them; empty if it was not asked for. GM addresses are device addresses: they do not depend
+    /// on where the host has put the buffers, so that two runs of one launch give equal records.
     pub program: Program,
     /// Where cores synchronise.
     pub syncs: Vec<Sync>,
@@ -469,8 +470,8 @@ unsafe fn read(outcome: &abi::Outcome, memory: &[Memory]) -> Result<Run, RunErro
     };
     let mut program = Program {
         cores: Vec::with_capacity(cores.len()),
-        api_names: names.iter().map(|&start| name(start)).collect(),
-        sites: sites.iter().map(|&site| place(site)).collect(),
+        names: names.iter().map(|&start| name(start)).collect(),
+        sites: sites.iter().map(|&site| place(site)).map(|place| (place.file, place.line)).collect(),
     };
     for core in cores {
         // SAFETY: as above.
@@ -486,7 +487,7 @@ unsafe fn read(outcome: &abi::Outcome, memory: &[Memory]) -> Result<Run, RunErro
             }
         }
         let (block, sub_block) = (core.block, core.sub_block);
-        program.cores.push(CoreProgram { is_cube: core.is_cube != 0, block, sub_block, records });
+        program.cores.push(CoreProgram { cube: core.is_cube != 0, block, sub_block, records });
     }
     Ok(Run {
         instructions: outcome.instructions,

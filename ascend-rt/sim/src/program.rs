@@ -3,29 +3,27 @@
 //! The record of a launch: what each core did, in program order.
 
 use crate::abi;
-use crate::fault::Place;
 
-/// What one core did.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The record of one core.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CoreProgram {
-    /// A cube core; otherwise a vector core.
-    pub is_cube: bool,
-    /// The launched block.
+    /// A cube core (AIC); else a vector core (AIV).
+    pub cube: bool,
+    /// Index of the launched block.
     pub block: u32,
     /// 0 or 1 on vector cores.
     pub sub_block: u32,
-    /// Its calls.
+    /// What it did, in program order.
     pub records: Vec<abi::Record>,
 }
 
-/// What all cores of a launch did. GM addresses are device addresses: they do not depend on where the host had put the
-/// buffers, so that two runs of one launch give equal programs.
+/// The record of a launch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
-    /// The cores.
+    /// The cores that took part.
     pub cores: Vec<CoreProgram>,
-    /// What `Record::api` counts.
-    pub api_names: Vec<String>,
-    /// What `Record::site` counts.
-    pub sites: Vec<Place>,
+    /// Names of API calls; `Record::api` is an index.
+    pub names: Vec<String>,
+    /// Places in the source, file and line; `Record::site` is an index.
+    pub sites: Vec<(String, u32)>,
 }
