@@ -125,7 +125,6 @@ void tiling_copy(void *to, const void *from, size_t bytes, Site site);
 void print_format(const char *format, ...);
 [[noreturn]] void assertion_failed(const char *text, Site site, const char *format, ...);
 [[noreturn]] void trapped(Site site);
-uint32_t float_to_half_odd(float value);
 uint8_t *sys_workspace(bool set, uint8_t *value);
 
 // Arguments of printf as the host's printf takes them.
