@@ -105,15 +105,19 @@ struct Instr {
     // Later instructions of the same pipe see what it wrote without a PipeBarrier. `issue` sets it for pipes and chips
     // where that always holds; Mmad sets it by its size.
     bool ordered = false;
+    // unitFlag of Mmad and Fixpipe: 0 off, 2 more to come, 3 last. A Fixpipe with 3 runs once an Mmad with 3 has finished
+    // its part of L0C, and an Mmad with 2 or 3 once such a part was taken; both without events.
+    uint8_t unit_flag = 0;
     uint8_t dtype = ASCEND_TWIN_NONE;
     uint8_t l2 = 0;
     uint8_t count = 0;
     uint32_t a[4] = {0, 0, 0, 0}; // for the record, see abi.h
     Operand operand[kMaxOperands];
-    // Does the work on the bytes. Null: nothing to do.
+    // Does the work on the bytes. Null: nothing to do. When all that it reads is defined, all that it writes has been
+    // declared defined before it is called; it may take that back for parts (padding) by `Exec::define`.
     Effect effect = nullptr;
     // Called after `effect` when some byte that it read is not defined: must say for all that was written whether it is
-    // defined. Null: using undefined bytes is an error. When all that was read is defined, all that was written is.
+    // defined. Null: using undefined bytes is an error.
     Effect taint = nullptr;
     alignas(16) unsigned char payload[256];
 

@@ -170,6 +170,11 @@ inline const AscendTwinImage *image()
 #define EXAMPLE(name, page) ASCEND_SIM_EXAMPLE(name, page, ASCEND_TWIN_AIV_ONLY)
 #define CUBE_EXAMPLE(name, page) ASCEND_SIM_EXAMPLE(name, page, ASCEND_TWIN_AIC_ONLY)
 
+using namespace AscendC;
+using example::expect;
+using example::expect_each;
+using example::finish;
+
 #define EXAMPLES_END                                                                                                   \
     extern "C" __attribute__((visibility("default"))) const AscendTwinImage *ascend_twin_image(void)                   \
     {                                                                                                                  \
