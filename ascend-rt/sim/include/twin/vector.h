@@ -265,7 +265,7 @@ template <class T> inline VecArg vec_arg(const AscendC::LocalTensor<T> &t, uint3
     VecArg a;
     a.addr = t.twin_addr();
     a.buffer = t.twin_buffer();
-    a.bytes = static_cast<uint64_t>(t.GetSize()) * BitsOf<T>::value / 8;
+    a.bytes = static_cast<uint64_t>(t.GetSize()) * ElementBits<T>::value / 8;
     a.blk = blk;
     a.rep = rep;
     a.type = TypeOf<T>::value;
@@ -378,7 +378,7 @@ template <class T> constexpr bool in(uint32_t set)
 #define ASCEND_TWIN_ONLY_3510(T, call)                                                                                 \
     static_assert(sizeof(T) != 0 && __NPU_ARCH__ == 3510, call " does not exist on dav-2201")
 
-template <class T> constexpr bool kWide = BitsOf<T>::value >= 32;
+template <class T> constexpr bool kWide = ElementBits<T>::value >= 32;
 
 template <class T>
 inline void vec_unary(VecOp op, const char *api, const AscendC::LocalTensor<T> &dst, const AscendC::LocalTensor<T> &src,

@@ -432,7 +432,7 @@ void SetVectorMask(int32_t len, ascend_twin::Site site = ascend_twin::Site::here
         ascend_twin::vector_set_mask(0, static_cast<uint64_t>(len), true, "SetVectorMask", site);
         return;
     }
-    constexpr int32_t lanes = 2048 / static_cast<int32_t>(ascend_twin::BitsOf<T>::value) > 128 ? 128 : 2048 / static_cast<int32_t>(ascend_twin::BitsOf<T>::value);
+    constexpr int32_t lanes = 2048 / static_cast<int32_t>(ascend_twin::ElementBits<T>::value) > 128 ? 128 : 2048 / static_cast<int32_t>(ascend_twin::ElementBits<T>::value);
     if (len < 0 || len > lanes) {
         ascend_twin::fail(ascend_twin::Rule::Range, "SetVectorMask", "len", site, "%d elements, a repeat has %d", len, lanes);
     }
