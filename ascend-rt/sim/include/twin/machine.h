@@ -107,13 +107,20 @@ struct Instr {
     bool ordered = false;
     uint8_t dtype = ASCEND_TWIN_NONE;
     uint8_t l2 = 0;
+    // 0: none. Else the instruction takes part in the hand-over of L0C between M and FIX without flags: every 512 B of L0C
+    // have a mark, clear at first. A writer (pipe M) with 2 or 3 waits until the marks of what it writes are clear, a
+    // reader (FIX) with 2 or 3 until those of what it reads are set; after it ran, 3 turns the marks (writer: set, reader:
+    // clear) and 2 leaves them. So a reader is ordered after the writer that set its marks, and a writer after the reader
+    // that cleared them, on these bytes. A wait that nothing ends is a dead-lock.
+    uint8_t unit_flag = 0;
     uint8_t count = 0;
     uint32_t a[4] = {0, 0, 0, 0}; // for the record, see abi.h
     Operand operand[kMaxOperands];
     // Does the work on the bytes. Null: nothing to do.
     Effect effect = nullptr;
     // Called after `effect` when some byte that it read is not defined: must say for all that was written whether it is
-    // defined. Null: using undefined bytes is an error. When all that was read is defined, all that was written is.
+    // defined. Null: using undefined bytes is an error. When all that was read is defined, all that was written is declared
+    // defined before `effect` runs, which may take parts back (padding that holds no value).
     Effect taint = nullptr;
     alignas(16) unsigned char payload[256];
 
@@ -144,11 +151,24 @@ struct CoreState {
     uint8_t atomic_type = 0; // AscendTwinType
     Site atomic_site{};
     Site mask_site{};
-    uint64_t ctrl = 0; // bits of the control register
+    uint64_t ctrl = 1ull << 48; // bits of the control register; bit 48: infinity and NaN are kept, not saturated
     // Registers of cube instructions.
     uint64_t fmatrix[4] = {0, 0, 0, 0};
     uint64_t load_padding = 0;
+    uint64_t load_repeat[4] = {0, 1, 0, 0}; // stride, times, mode, stride of the destination
+    uint32_t load_boundary = 0;
+    // The load that wrote each fractal of L0A last, counted from 1 in program order.
+    uint32_t loads = 0;
+    uint32_t l0a_load[128] = {0};
     uint64_t fixpipe_nd_num = 1, fixpipe_src_nd = 0, fixpipe_dst_nd = 0;
+    uint64_t fixpipe_quant = 0; // scalar parameters of quantisation
+    uint64_t fixpipe_table = ~0ull; // address of the parameters per column in FB; all ones: not set
+    Buffer fixpipe_table_buffer;
+    // Registers of copies: padding value, whether it was set, loop modes (GM to UB, UB to GM).
+    uint64_t pad_value = 0;
+    bool pad_value_set = false;
+    uint64_t loop_mode[2][6] = {{0}, {0}};
+    bool loop_mode_set[2] = {false, false};
     uint64_t spare[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     // Compare mask register of VSEL_CMPMASK_SPR, and its definedness.
     uint8_t cmpmask[32] = {0};
