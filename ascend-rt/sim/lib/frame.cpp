@@ -298,6 +298,26 @@ uint32_t buffers_of_event(const Frame &f, HardEvent e)
     return n;
 }
 
+Slot &slot_of(QueueBuffer &b, HardEvent e)
+{
+    for (Slot &s : b.filled) {
+        if (s.event == e || s.event == HardEvent::MAX) {
+            s.event = e;
+            return s;
+        }
+    }
+    // The positions of EnQue allow three events, and there are three places.
+    return b.filled[0];
+}
+
+void take_id(Slot &s, const char *api, Site site)
+{
+    Ends e = ends_of(s.event);
+    if (s.id < 0 && has(e)) {
+        s.id = alloc_event(e.from, e.to, Owner::Queue, api, site);
+    }
+}
+
 QueueState *new_queue(Frame &f, PoolState *pool, const QueueKind &kind, uint32_t count, Site site)
 {
     if (count == 0) {
@@ -334,6 +354,12 @@ QueueState *new_queue(Frame &f, PoolState *pool, const QueueKind &kind, uint32_t
         b.put = HardEvent::MAX;
         b.site = site;
         add_buffer(f, &b);
+        // Buffers of pools take turns: they get their ids when they are used.
+        if (!kind.scratch && pool == nullptr) {
+            take_id(slot_of(b, kind.filled), "InitBuffer", site);
+            b.freed.event = kind.freed;
+            take_id(b.freed, "InitBuffer", site);
+        }
     }
     q->next = f.queues;
     f.queues = q;
@@ -379,27 +405,13 @@ QueueBuffer &buffer_of(QueueState &q, uint32_t id, const Buffer &buffer, const c
     return b;
 }
 
-Slot &slot_of(QueueBuffer &b, HardEvent e)
-{
-    for (Slot &s : b.filled) {
-        if (s.event == e || s.event == HardEvent::MAX) {
-            s.event = e;
-            return s;
-        }
-    }
-    // The positions of EnQue allow three events, and there are three places.
-    return b.filled[0];
-}
-
 void set_slot(Slot &s, const char *api, Site site)
 {
     Ends e = ends_of(s.event);
     if (!has(e)) {
         return;
     }
-    if (s.id < 0) {
-        s.id = alloc_event(e.from, e.to, Owner::Queue, api, site);
-    }
+    take_id(s, api, site);
     set_flag(e.from, e.to, s.id, Owner::Queue, api, site);
     s.set = true;
 }

@@ -192,7 +192,7 @@ bool effects();
 enum class Owner : uint8_t { Hand, Queue };
 void set_flag(Pipe from, Pipe to, int id, Owner owner, const char *api, Site site);
 void wait_flag(Pipe from, Pipe to, int id, Owner owner, const char *api, Site site);
-// An event id that neither the kernel nor a queue holds at the moment, ascending from 0; fails when there is none.
+// An event id that neither the kernel nor a queue holds at the moment; fails when there is none.
 int alloc_event(Pipe from, Pipe to, Owner owner, const char *api, Site site);
 void release_event(Pipe from, Pipe to, int id, Owner owner, const char *api, Site site);
 void pipe_barrier(Pipe pipe, const char *api, Site site);
@@ -204,7 +204,7 @@ void cross_wait(int mode, Pipe pipe, int id, const char *api, Site site);
 void sync_all(bool cube, const char *api, Site site);
 
 // Whether the call is left out on purpose (mutants). Every synchronising call asks once before it does anything; the
-// functions above ask by themselves, queue calls (EnQue, DeQue, ...) must.
+// functions above ask by themselves, queue calls (EnQue, DeQue, ...) must, and flags of Owner::Queue do not ask again.
 bool muted(const char *api, Site site);
 
 // Accesses of the scalar unit. On-chip memory is read and written at once; GM goes through the data cache.
