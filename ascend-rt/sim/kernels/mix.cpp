@@ -118,12 +118,8 @@ __aicore__ inline void Cube(GM_ADDR a, GM_ADDR b, GM_ADDR workspace, const Matmu
     tile.End();
 }
 
-__aicore__ inline void Order()
-{
-#if __NPU_ARCH__ != 3510
-    PipeBarrier<PIPE_V>(); // 3510 orders dependent vector instructions by itself
-#endif
-}
+// 3510 orders dependent vector instructions by itself.
+constexpr bool kBarriers = __NPU_ARCH__ != 3510;
 
 __aicore__ inline void Vector(GM_ADDR bias, GM_ADDR d, GM_ADDR workspace, const MatmulTiling &t, uint32_t block, uint32_t blocks)
 {
@@ -193,15 +189,25 @@ __aicore__ inline void Vector(GM_ADDR bias, GM_ADDR d, GM_ADDR workspace, const 
             for (uint32_t r = 0; r < rows; r++) {
                 Add(sums[slot][r * pitch], sums[slot][r * pitch], row[stage], static_cast<int32_t>(tile.n));
             }
-            Order();
+            if (kBarriers) {
+                PipeBarrier<PIPE_V>();
+            }
             Muls(work, sums[slot], -1.0f, count);
-            Order();
+            if (kBarriers) {
+                PipeBarrier<PIPE_V>();
+            }
             Exp(work, work, count);
-            Order();
+            if (kBarriers) {
+                PipeBarrier<PIPE_V>();
+            }
             Adds(work, work, 1.0f, count);
-            Order();
+            if (kBarriers) {
+                PipeBarrier<PIPE_V>();
+            }
             Div(work, sums[slot], work, count);
-            Order();
+            if (kBarriers) {
+                PipeBarrier<PIPE_V>();
+            }
         }
         SetFlag<HardEvent::V_MTE2>(stage);
 #if __NPU_ARCH__ == 3510
