@@ -998,9 +998,6 @@ void soft_sync_all(uint64_t gm_elements, uint32_t ub_elements, int32_t cores, Si
         fail(Rule::Range, "SyncAll", nullptr, site, "usedCores is %d, and %llu vector cores run", cores,
              static_cast<unsigned long long>(all));
     }
-    if (cores != 0 && static_cast<uint64_t>(cores) != all) {
-        fail(Rule::Usage, "SyncAll", nullptr, site, "SyncAll of a part of the cores is not available on the twin");
-    }
     uint64_t need = static_cast<uint64_t>(block_count()) * 8;
     if (gm_elements != 0 && gm_elements < need) {
         fail(Rule::Bounds, "SyncAll", "gmWorkspace", site, "the workspace has %llu elements and needs 8 for each block: %llu",
@@ -1010,7 +1007,7 @@ void soft_sync_all(uint64_t gm_elements, uint32_t ub_elements, int32_t cores, Si
         fail(Rule::Bounds, "SyncAll", "ubWorkspace", site, "the workspace has %u elements and needs 8 for each block: %llu", ub_elements,
              static_cast<unsigned long long>(need));
     }
-    sync_all(false, "SyncAll", site);
+    sync_soft(static_cast<uint32_t>(cores), "SyncAll", site);
 }
 
 static const char *task_name(uint32_t t)

@@ -3,6 +3,8 @@
 // Checks of the memory that an instruction names: alignment, bounds, whose memory it is, hazards by vector clocks, and
 // definedness.
 
+#include <stdio.h>
+
 #include <algorithm>
 
 #include "core.h"
@@ -87,11 +89,6 @@ uint32_t known(const Core &c, const Clock &clock, const Core &actor, int pipe)
     return clock.other(actor.index * kPipes + static_cast<uint32_t>(pipe));
 }
 
-const char *what_of(Rule r)
-{
-    return r == Rule::HazardRaw ? "reads what" : r == Rule::HazardWar ? "overwrites what" : "overwrites what";
-}
-
 [[noreturn]] void hazard(Rule rule, const Core &c, const Instr &instr, const Operand &o, uint64_t addr, const Core &actor, int pipe,
                          uint32_t time, bool other_read)
 {
@@ -107,10 +104,17 @@ const char *what_of(Rule r)
     } else {
         hint = "no event orders them: a SetFlag / WaitFlag pair or a queue is missing";
     }
-    refuse(rule, instr, &o, &other, "%s of %s on pipe %s %s %s (%s:%u) of %s on pipe %s %s, at %s %#llx: %s", instr.api,
-           c.name().c_str(), pipe_name(instr.pipe), what_of(rule), other.api, other.site.file, other.site.line,
-           actor.name().c_str(), pipe_name(static_cast<Pipe>(pipe)), other_read ? "reads" : "writes", mem_name(o.mem),
-           static_cast<unsigned long long>(addr), hint);
+    char place[256];
+    const AscendTwinMemory *m = o.mem == Mem::GM ? memory_of(addr, 1) : nullptr;
+    if (m != nullptr) {
+        snprintf(place, sizeof place, "byte %llu of `%s`", static_cast<unsigned long long>(addr - m->address),
+                 m->name == nullptr ? "an argument" : m->name);
+    } else {
+        snprintf(place, sizeof place, "%s %#llx", mem_name(o.mem), static_cast<unsigned long long>(addr));
+    }
+    refuse(rule, instr, &o, &other, "%s of %s on pipe %s %s what %s (%s:%u) of %s on pipe %s %s, at %s: %s", instr.api,
+           c.name().c_str(), pipe_name(instr.pipe), rule == Rule::HazardRaw ? "reads" : "overwrites", other.api, other.site.file,
+           other.site.line, actor.name().c_str(), pipe_name(static_cast<Pipe>(pipe)), other_read ? "reads" : "writes", place, hint);
 }
 
 } // namespace
