@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 
 use crate::arch::Arch;
 use crate::error::Error;
-use crate::find::Toolkit;
 use crate::kernel::{Recipe, write};
 use crate::sha256;
 
-/// Device code for one architecture.
+/// Code for one architecture: for the device, or an image for the twin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blob {
     /// What it runs on.
@@ -32,69 +31,105 @@ impl Blob {
     }
 }
 
+/// Code of one origin, or why there is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// What made the code; none where there is no code.
+    pub maker: Option<String>,
+    /// Why there is none.
+    pub why_none: String,
+    /// The code by architecture.
+    pub blobs: Vec<Blob>,
+}
+
+impl Part {
+    /// There is no code.
+    #[must_use]
+    pub fn none(why: impl Into<String>) -> Self {
+        Self { maker: None, why_none: why.into(), blobs: Vec::new() }
+    }
+
+    /// There is code.
+    #[must_use]
+    pub fn built(maker: impl Into<String>, blobs: Vec<Blob>) -> Self {
+        Self { maker: Some(maker.into()), why_none: String::new(), blobs }
+    }
+
+    /// One line about it.
+    #[must_use]
+    pub fn origin(&self) -> String {
+        let Some(maker) = &self.maker else { return format!("not built: {}", self.why_none) };
+        let list = self.blobs.iter().map(|blob| format!("{}, {} bytes, sha256 {}", blob.arch, blob.bytes, blob.sha256));
+        format!("{maker}: {}", list.collect::<Vec<_>>().join("; "))
+    }
+}
+
 /// What a build came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Code by architecture; none if there is no toolkit.
+    /// Code for the device by architecture; none if there is no toolkit.
     pub blobs: Vec<Blob>,
+    /// Images for the twin by architecture; none without the feature `sim`.
+    pub images: Vec<Blob>,
     /// Lines for cargo, without their leading `cargo::`.
     pub directives: Vec<String>,
 }
 
-/// Writes the files of a build without code.
+/// Writes the files.
 ///
 /// # Errors
 ///
 /// A file cannot be written.
-pub fn none(recipe: &Recipe, why: &str, out: &Path) -> Result<(), Error> {
-    write(&out.join("kernels.rs"), rust(&recipe.name, &format!("not built: {why}"), &[]).as_bytes())?;
-    write(&out.join("kernels.json"), json(recipe, None, why, &[]).as_bytes())
+pub fn files(recipe: &Recipe, device: &Part, twin: &Part, out: &Path) -> Result<(), Error> {
+    write(&out.join("kernels.rs"), rust(&recipe.name, device, twin).as_bytes())?;
+    write(&out.join("kernels.json"), json(recipe, device, twin).as_bytes())
 }
 
-/// Writes the files of a build with code.
-///
-/// # Errors
-///
-/// A file cannot be written.
-pub fn built(recipe: &Recipe, toolkit: &Toolkit, blobs: &[Blob], out: &Path) -> Result<(), Error> {
-    let list: Vec<String> =
-        blobs.iter().map(|blob| format!("{}, {} bytes, sha256 {}", blob.arch, blob.bytes, blob.sha256)).collect();
-    let origin = format!("{toolkit}: {}", list.join("; "));
-    write(&out.join("kernels.rs"), rust(&recipe.name, &origin, blobs).as_bytes())?;
-    write(&out.join("kernels.json"), json(recipe, Some(toolkit), "", blobs).as_bytes())
-}
-
-/// The text of `kernels.rs`: `BLOBS` for `ascend_rt::Module::load`, and `ORIGIN` for messages.
+/// The text of `kernels.rs`: `BLOBS` for `ascend_rt::Module::load`, `ORIGIN` and `TWIN_ORIGIN` for messages.
 #[must_use]
-pub fn rust(name: &str, origin: &str, blobs: &[Blob]) -> String {
-    let mut text = format!("/// Device code of `{name}`, by architecture. Empty where there was no CANN.\n");
-    text += "#[allow(dead_code, reason = \"a build without a device does not use it\")]\n";
+pub fn rust(name: &str, device: &Part, twin: &Part) -> String {
+    const UNUSED: &str = "#[allow(dead_code, reason = \"a build without a device does not use it\")]\n";
+    let mut text = format!("/// Code of `{name}`, by architecture. Empty where there was neither CANN nor the twin.\n");
+    text += UNUSED;
     text += "pub(crate) static BLOBS: &[::ascend_rt::Blob] = &[\n";
-    for blob in blobs {
-        let file = blob.path.file_name().unwrap_or_default().to_string_lossy();
-        let _ = writeln!(text, "    // For {}.\n    // sha256 {}", blob.arch.socs().join(", "), blob.sha256);
-        let _ = writeln!(
-            text,
-            "    ::ascend_rt::Blob::arch(::ascend_rt::Arch::from_number({}), include_bytes!({file:?})),",
-            blob.arch.number()
-        );
+    for (made_by, blobs) in [("arch", &device.blobs), ("twin", &twin.blobs)] {
+        for blob in blobs {
+            let file = blob.path.file_name().unwrap_or_default().to_string_lossy();
+            let number = blob.arch.number();
+            let _ = writeln!(text, "    // For {}.\n    // sha256 {}", blob.arch.socs().join(", "), blob.sha256);
+            let _ = writeln!(
+                text,
+                "    ::ascend_rt::Blob::{made_by}(::ascend_rt::Arch::from_number({number}), include_bytes!({file:?})),",
+            );
+        }
     }
-    text += "];\n\n/// What made the code, or why there is none.\n";
-    text += "#[allow(dead_code, reason = \"a build without a device does not use it\")]\n";
-    let _ = writeln!(text, "pub(crate) static ORIGIN: &str = {origin:?};");
+    text += "];\n";
+    for (name, what, part) in [("ORIGIN", "device code", device), ("TWIN_ORIGIN", "images for the twin", twin)] {
+        let _ = write!(text, "\n/// What made the {what}, or why there is none.\n{UNUSED}");
+        let _ = writeln!(text, "pub(crate) static {name}: &str = {:?};", part.origin());
+    }
     text
 }
 
 /// The text of `kernels.json`.
 #[must_use]
-pub fn json(recipe: &Recipe, toolkit: Option<&Toolkit>, why_none: &str, blobs: &[Blob]) -> String {
-    let strings = |items: Vec<String>| items.iter().map(|item| string(item)).collect::<Vec<_>>().join(", ");
+pub fn json(recipe: &Recipe, device: &Part, twin: &Part) -> String {
     let mut text = format!("{{\n  \"kernel\": {},\n", string(&recipe.name));
     let entries = recipe.entries.iter().map(|entry| entry.name.clone()).collect();
     let _ = writeln!(text, "  \"entries\": [{}],", strings(entries));
-    let _ = writeln!(text, "  \"toolkit\": {},", toolkit.map_or("null".to_owned(), |it| string(&it.to_string())));
-    let _ = writeln!(text, "  \"reason\": {},", string(why_none));
-    text += "  \"blobs\": [";
+    let maker = |part: &Part| part.maker.as_ref().map_or("null".to_owned(), |maker| string(maker));
+    let _ = writeln!(text, "  \"toolkit\": {},", maker(device));
+    let _ = writeln!(text, "  \"reason\": {},", string(&device.why_none));
+    let _ = writeln!(text, "  \"blobs\": {},", list(&device.blobs));
+    let _ = writeln!(text, "  \"twin\": {},", maker(twin));
+    let _ = writeln!(text, "  \"twin_reason\": {},", string(&twin.why_none));
+    let _ = writeln!(text, "  \"twin_blobs\": {}\n}}", list(&twin.blobs));
+    text
+}
+
+/// Blobs as a list of JSON.
+fn list(blobs: &[Blob]) -> String {
+    let mut text = "[".to_owned();
     for (at, blob) in blobs.iter().enumerate() {
         let socs = blob.arch.socs().iter().map(|&soc| soc.to_owned()).collect();
         let file = blob.path.file_name().unwrap_or_default().to_string_lossy();
@@ -109,8 +144,11 @@ pub fn json(recipe: &Recipe, toolkit: Option<&Toolkit>, why_none: &str, blobs: &
             string(&blob.sha256)
         );
     }
-    text += if blobs.is_empty() { "]\n}\n" } else { "\n  ]\n}\n" };
-    text
+    text + if blobs.is_empty() { "]" } else { "\n  ]" }
+}
+
+fn strings(items: Vec<String>) -> String {
+    items.iter().map(|item| string(item)).collect::<Vec<_>>().join(", ")
 }
 
 /// A string of JSON.
@@ -135,9 +173,10 @@ mod tests {
 
     #[test]
     fn without_code() {
-        let text = rust("gemm", "not built: no \"CANN\"", &[]);
+        let text = rust("gemm", &Part::none("no \"CANN\""), &Part::none("off"));
         assert!(text.contains("static BLOBS: &[::ascend_rt::Blob] = &[\n];"), "{text}");
         assert!(text.contains(r#"static ORIGIN: &str = "not built: no \"CANN\"";"#), "{text}");
+        assert!(text.contains(r#"static TWIN_ORIGIN: &str = "not built: off";"#), "{text}");
     }
 
     #[test]
@@ -148,7 +187,11 @@ mod tests {
     #[test]
     fn a_blob_is_embedded_by_its_file_name() {
         let blob = Blob::new(Arch::Dav3510, PathBuf::from("/target/out/gemm-dav-3510.o"), b"abc");
-        let text = rust("gemm", "CANN 9.1.0", &[blob]);
+        let image = Blob::new(Arch::Dav2201, PathBuf::from("/target/out/gemm-dav-2201.twin.so"), b"abc");
+        let text = rust("gemm", &Part::built("CANN 9.1.0", vec![blob]), &Part::built("g++ 12", vec![image]));
+        let line =
+            r#"::ascend_rt::Blob::twin(::ascend_rt::Arch::from_number(2201), include_bytes!("gemm-dav-2201.twin.so")),"#;
+        assert!(text.contains(line), "{text}");
         let line =
             r#"::ascend_rt::Blob::arch(::ascend_rt::Arch::from_number(3510), include_bytes!("gemm-dav-3510.o")),"#;
         assert!(text.contains(line), "{text}");

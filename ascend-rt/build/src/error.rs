@@ -53,6 +53,13 @@ pub enum Error {
         /// What it is needed for.
         why: String,
     },
+    /// The feature `sim` is on, and nobody says where the twin is.
+    NoTwin {
+        /// The variable that is not set.
+        name: &'static str,
+    },
+    /// There is no C++ compiler.
+    NoCompiler,
     /// A program does not start.
     Start {
         /// The command.
@@ -103,6 +110,15 @@ impl fmt::Display for Error {
             Self::NoToolkit { why } => write!(f, "ASCEND_RT_BUILD=require, but no CANN toolkit was found: {why}"),
             Self::Unsupported { arch, why } => write!(f, "no code for {arch}: {why}"),
             Self::NoProgram { name, why } => write!(f, "`{name}` is not on PATH: {why}"),
+            Self::NoTwin { name } => write!(
+                f,
+                "the feature `sim` is on, and {name} is not set: it needs `ascend-sim` among the [dependencies], \
+                 optional and turned on by the feature"
+            ),
+            Self::NoCompiler => f.write_str(
+                "no C++ compiler: CXX is not set, and none of c++, g++, clang++ is on PATH. Kernels for the twin need \
+                 g++ 11 or clang 14, or later (packages `g++` or `clang`)",
+            ),
             Self::Start { command, error } => write!(f, "cannot start: {error}\n  command: {command}"),
             Self::Slow { command, seconds } => write!(f, "not done after {seconds} s\n  command: {command}"),
             Self::Failed { command, status, output } => {

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::arch::{self, Arch};
 use crate::command::Invocation;
-use crate::emit::{self, Blob, Outcome};
+use crate::emit::{self, Blob, Outcome, Part};
 use crate::env::Env;
 use crate::error::Error;
 use crate::find::{self, Toolkit, Way};
+use crate::twin::{self, Twin};
 use crate::{bisheng, cmake, depfile, elf};
 
 /// Variables that decide something here.
@@ -205,44 +206,16 @@ impl Kernel {
         let mode = Mode::of(&script.env)?;
         let asked_for = script.env.get("ASCEND_RT_SOC").map(|list| arch::parse(&list.to_string_lossy())).transpose()?;
 
-        let mut directives = vec![r#"rustc-check-cfg=cfg(ascend_kernels, values("none", "built"))"#.to_owned()];
+        let mut directives: Vec<String> = ["ascend_kernels", "ascend_twin"]
+            .map(|name| format!(r#"rustc-check-cfg=cfg({name}, values("none", "built"))"#))
+            .into();
         directives.extend(VARIABLES.map(|name| format!("rerun-if-env-changed={name}")));
         directives.extend(recipe.sources.iter().map(|source| format!("rerun-if-changed={}", source.display())));
 
-        let none = |why: &str, mut directives: Vec<String>, warns: bool| {
-            if warns {
-                directives.push(format!("warning={}: built without device code: {why}", recipe.name));
-            }
-            directives.push(r#"rustc-cfg=ascend_kernels="none""#.to_owned());
-            emit::none(&recipe, why, &script.out)?;
-            Ok(Outcome { blobs: Vec::new(), directives })
-        };
-        if mode == Mode::Off {
-            let name = if script.env.get("DOCS_RS").is_some() { "DOCS_RS is set" } else { "ASCEND_RT_BUILD=off" };
-            return none(name, directives, false);
-        }
-        let found = find::find(&script.env, &script.host);
-        let Some(toolkit) = &found.toolkit else {
-            let why = found.why_none();
-            return if mode == Mode::Require {
-                Err(Error::NoToolkit { why })
-            } else {
-                none(&format!("no CANN toolkit: {why}"), directives, true)
-            };
-        };
-        directives.push(format!("rerun-if-changed={}", toolkit.bisheng.display()));
-
-        let built = match &toolkit.way {
-            Way::Bisheng { linker } => by_architecture(&recipe, toolkit, linker, asked_for, script)?,
-            Way::CMake { script: file } => by_cmake(&recipe, toolkit, file, asked_for, script)?,
-        };
-        directives.extend(built.read.iter().map(|path| format!("rerun-if-changed={}", path.display())));
-        directives.extend(
-            built.skipped.iter().map(|(arch, why)| format!("warning={}: no code for {arch}: {why}", recipe.name)),
-        );
-        directives.push(r#"rustc-cfg=ascend_kernels="built""#.to_owned());
-        emit::built(&recipe, toolkit, &built.blobs, &script.out)?;
-        Ok(Outcome { blobs: built.blobs, directives })
+        let device = device_code(&recipe, mode, asked_for.clone(), script, &mut directives)?;
+        let twin = twin_images(&recipe, asked_for, script, &mut directives)?;
+        emit::files(&recipe, &device, &twin, &script.out)?;
+        Ok(Outcome { blobs: device.blobs, images: twin.blobs, directives })
     }
 
     /// The description with absolute paths, checked as far as it can be without a compiler.
@@ -288,6 +261,91 @@ impl Kernel {
             dir: dir.to_owned(),
         })
     }
+}
+
+/// Compiles for the device, where there is a toolkit.
+fn device_code(
+    recipe: &Recipe,
+    mode: Mode,
+    asked_for: Option<Vec<Arch>>,
+    script: &Script,
+    directives: &mut Vec<String>,
+) -> Result<Part, Error> {
+    let mut none = |why: &str, warns: bool| {
+        if warns {
+            directives.push(format!("warning={}: built without device code: {why}", recipe.name));
+        }
+        directives.push(r#"rustc-cfg=ascend_kernels="none""#.to_owned());
+        Ok(Part::none(why))
+    };
+    if mode == Mode::Off {
+        let name = if script.env.get("DOCS_RS").is_some() { "DOCS_RS is set" } else { "ASCEND_RT_BUILD=off" };
+        return none(name, false);
+    }
+    let found = find::find(&script.env, &script.host);
+    let Some(toolkit) = &found.toolkit else {
+        let why = found.why_none();
+        return if mode == Mode::Require {
+            Err(Error::NoToolkit { why })
+        } else {
+            none(&format!("no CANN toolkit: {why}"), true)
+        };
+    };
+    directives.push(format!("rerun-if-changed={}", toolkit.bisheng.display()));
+
+    let built = match &toolkit.way {
+        Way::Bisheng { linker } => by_architecture(recipe, toolkit, linker, asked_for, script)?,
+        Way::CMake { script: file } => by_cmake(recipe, toolkit, file, asked_for, script)?,
+    };
+    directives.extend(built.read.iter().map(|path| format!("rerun-if-changed={}", path.display())));
+    directives
+        .extend(built.skipped.iter().map(|(arch, why)| format!("warning={}: no code for {arch}: {why}", recipe.name)));
+    directives.push(r#"rustc-cfg=ascend_kernels="built""#.to_owned());
+    Ok(Part::built(toolkit.to_string(), built.blobs))
+}
+
+/// Compiles for the twin, where the crate's feature `sim` is on.
+fn twin_images(
+    recipe: &Recipe,
+    asked_for: Option<Vec<Arch>>,
+    script: &Script,
+    directives: &mut Vec<String>,
+) -> Result<Part, Error> {
+    let why_none = if script.env.get("DOCS_RS").is_some() {
+        Some("DOCS_RS is set")
+    } else {
+        script.env.get("CARGO_FEATURE_SIM").is_none().then_some("the feature `sim` is off")
+    };
+    if let Some(why) = why_none {
+        directives.push(r#"rustc-cfg=ascend_twin="none""#.to_owned());
+        return Ok(Part::none(why));
+    }
+    directives.push("rerun-if-env-changed=CXX".to_owned());
+    let place = |name| script.env.path(name).ok_or(Error::NoTwin { name });
+    let twin = Twin::find(&script.env, place("DEP_ASCEND_TWIN_INCLUDE")?, place("DEP_ASCEND_TWIN_LIB")?)?;
+    let archs = twin::ARCHS.into_iter().filter(|arch| asked_for.as_ref().is_none_or(|asked| asked.contains(arch)));
+    let units = archs.map(|arch| twin::unit(&twin, recipe, arch, &script.out)).collect::<Result<Vec<_>, _>>()?;
+    if units.is_empty() {
+        directives.push(r#"rustc-cfg=ascend_twin="none""#.to_owned());
+        return Ok(Part::none("ASCEND_RT_SOC names no architecture that the twin knows"));
+    }
+    let commands = units.iter().map(twin::prepare).collect::<Result<Vec<_>, _>>()?;
+    run_all(&commands, script.jobs())?;
+
+    let mut read = vec![twin.library.clone()];
+    let mut blobs = Vec::new();
+    for unit in units {
+        for path in twin::read_by(&unit, recipe) {
+            if !read.contains(&path) && !recipe.sources.contains(&path) {
+                read.push(path);
+            }
+        }
+        let bytes = std::fs::read(&unit.image).map_err(|error| Error::File { path: unit.image.clone(), error })?;
+        blobs.push(Blob::new(unit.arch, unit.image, &bytes));
+    }
+    directives.extend(read.iter().map(|path| format!("rerun-if-changed={}", path.display())));
+    directives.push(r#"rustc-cfg=ascend_twin="built""#.to_owned());
+    Ok(Part::built(twin.version()?, blobs))
 }
 
 /// What the two ways come to.

@@ -14,7 +14,9 @@ pub mod env;
 pub mod error;
 pub mod find;
 mod kernel;
+pub mod scan;
 pub mod sha256;
+pub mod twin;
 
 pub use arch::Arch;
 pub use error::Error;

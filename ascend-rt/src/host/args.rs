@@ -215,6 +215,7 @@ impl ArgsBuilder {
             let fits = match (param.kind, given.what) {
                 (ArgKind::Scalar { size }, What::Value) => size == given.size,
                 (ArgKind::Tiling { size }, What::Holder(Some((_, found)))) => size == found,
+                (ArgKind::Pointer, What::Holder(Some(_))) => true,
                 (kind, What::Value) => kind.is_buffer() && given.size == SLOT,
                 (_, What::Holder(_)) => false,
             };
@@ -259,17 +260,25 @@ pub(super) fn copy_raw(
     if bytes.len() > MAX_BYTES {
         return invalid(format!("the argument block has {} bytes, expected at most {MAX_BYTES}", bytes.len()));
     }
-    let tilings = layout.params().iter().filter(|param| matches!(param.kind, ArgKind::Tiling { .. })).count();
-    if tilings != holders.len() {
+    let count = |fits: fn(ArgKind) -> bool| layout.params().iter().filter(|param| fits(param.kind)).count();
+    let tilings = count(|kind| matches!(kind, ArgKind::Tiling { .. }));
+    let pointers = count(|kind| kind == ArgKind::Pointer);
+    if !(tilings..=tilings + pointers).contains(&holders.len()) {
         return invalid(format!("the kernel has {tilings} place holders, found {}", holders.len()));
     }
     payload.clear();
     payload.block.extend_from_slice(&bytes[..head]);
     payload.side.extend_from_slice(&bytes[head..]);
     for param in layout.params() {
-        let ArgKind::Tiling { size } = param.kind else { continue };
-        let Some(holder) = holders.iter().find(|holder| holder.addrOffset as usize == param.offset) else {
-            return invalid(format!("no place holder points at parameter `{}` at {}", param.name, param.offset));
+        let holder = holders.iter().find(|holder| holder.addrOffset as usize == param.offset);
+        let (size, holder) = match (param.kind, holder) {
+            (ArgKind::Tiling { size }, Some(holder)) => (size, holder),
+            // Of what size is the kernel's affair; there is at least one byte.
+            (ArgKind::Pointer, Some(holder)) => (1, holder),
+            (ArgKind::Tiling { .. }, None) => {
+                return invalid(format!("no place holder points at parameter `{}` at {}", param.name, param.offset));
+            }
+            _ => continue,
         };
         let data = holder.dataOffset as usize;
         let end = data.checked_add(size);

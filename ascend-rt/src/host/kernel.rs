@@ -8,7 +8,8 @@
 //! [`module_image`]: [`IMAGE_MAGIC`], then the module's name in UTF-8, then optionally a zero byte and the name of the
 //! one architecture that it is for, as `dav-2201`. `aclrtBinaryLoadFromData` (and `..FromFile`) reads it:
 //!
-//! * bytes that do not begin with the magic, a name that is empty or no UTF-8: 107000;
+//! * bytes that do not begin with the magic, a name that is empty or no UTF-8: 107000, unless a
+//!   [loader](super::register_loader) knows them;
 //! * an architecture that is not that of the device: 107000;
 //! * otherwise a handle, whether or not a kernel of that module is registered. `aclrtBinaryGetFunction` looks the kernel
 //!   up by (module, kernel) at that moment, first among the kernels of the configuration, then among those registered
@@ -91,9 +92,12 @@ pub type BlockFn = dyn Fn(&BlockCtx<'_>) -> Result<(), KernelFault> + Send + Syn
 /// What a kernel does for a whole launch.
 pub type LaunchFn = dyn Fn(&LaunchCtx<'_>) -> Result<(), KernelFault> + Send + Sync;
 
+/// What a kernel does for a whole launch, with the time that the launch takes on the virtual clock as the answer.
+pub type TimedFn = dyn Fn(&LaunchCtx<'_>) -> Result<Duration, KernelFault> + Send + Sync;
+
 /// What a kernel does on the emulator.
 ///
-/// Both forms run on a thread of the emulator. A panic is caught and becomes 507015.
+/// All forms run on a thread of the emulator. A panic is caught and becomes 507015.
 #[derive(Clone)]
 pub enum HostRun {
     /// Called once for each core of each block: a mix kernel once as [`Core::Aic`] and `aiv_per_aic` times as
@@ -101,6 +105,8 @@ pub enum HostRun {
     Block(Arc<BlockFn>),
     /// Called once for the whole launch: for a simulator that runs all cores itself.
     Launch(Arc<LaunchFn>),
+    /// As [`Launch`](Self::Launch), for one that also finds out how long the launch takes; no other cost counts then.
+    Timed(Arc<TimedFn>),
 }
 
 impl HostKernel {
@@ -120,6 +126,15 @@ impl HostKernel {
         run: impl Fn(&LaunchCtx<'_>) -> Result<(), KernelFault> + Send + Sync + 'static,
     ) -> Self {
         Self { layout, kind, run: HostRun::Launch(Arc::new(run)), barrier: false, cost: None }
+    }
+
+    /// A kernel whose function is called once per launch and tells how long the launch takes.
+    pub fn timed(
+        layout: ArgLayout,
+        kind: CoreKind,
+        run: impl Fn(&LaunchCtx<'_>) -> Result<Duration, KernelFault> + Send + Sync + 'static,
+    ) -> Self {
+        Self { layout, kind, run: HostRun::Timed(Arc::new(run)), barrier: false, cost: None }
     }
 
     /// Says that the cores wait for each other.
@@ -142,6 +157,7 @@ impl fmt::Debug for HostRun {
         f.write_str(match self {
             Self::Block(_) => "per block",
             Self::Launch(_) => "per launch",
+            Self::Timed(_) => "per launch, timed",
         })
     }
 }

@@ -93,10 +93,10 @@ pub use config::{CostModel, Executor, Fill, FullQueue, HostConfig};
 pub use faults::Fault;
 pub use kernel::{
     Args, BlockCtx, BlockFn, Core, CoreKind, DeviceSpace, DeviceView, HostCost, HostKernel, HostRun, IMAGE_MAGIC,
-    KernelFault, LaunchCtx, LaunchFn, module_image,
+    KernelFault, LaunchCtx, LaunchFn, TimedFn, module_image,
 };
 pub use memory::{Leak, MemoryUse};
-pub use modules::register;
+pub use modules::{LoadedModule, Loader, register, register_loader};
 pub use report::{HostReport, ReportSlot};
 
 /// An emulated machine. When it is dropped, tasks that are still queued do not run any more.

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use super::args::{ArgsBuilder, copy_raw};
+use super::chip::Chip;
 use super::fail::{Answer, Fail};
 use super::kernel::{CoreKind, HostKernel, IMAGE_MAGIC};
 use super::machine::{Machine, usage};
@@ -32,6 +33,46 @@ fn find(kernels: &RwLock<Kernels>, key: &(Arc<str>, Arc<str>)) -> Option<HostKer
 /// Registers a kernel for every emulator of the process, in place of one of the same names.
 pub fn register(module: &str, kernel: &str, what: HostKernel) {
     insert(&PROCESS, module, kernel, what);
+}
+
+/// What a [`Loader`] makes of an image.
+#[derive(Clone, Debug)]
+pub struct LoadedModule {
+    /// The name of the module, for messages and planned faults.
+    pub name: String,
+    /// Its kernels by name. No other kernel is found in the module.
+    pub kernels: Vec<(String, HostKernel)>,
+}
+
+/// Makes a module of an image that is not one of [`module_image`](super::module_image), for a device of this chip: none
+/// if the bytes are nothing that it knows, an error in words if they are and do not load.
+pub type Loader = fn(&[u8], &Chip) -> Option<Result<LoadedModule, String>>;
+
+/// The loaders of the process.
+static LOADERS: RwLock<Vec<(&'static str, Loader)>> = RwLock::new(Vec::new());
+
+/// Registers a loader of module images for every emulator of the process, in place of one of the same name.
+///
+/// It is asked when bytes are loaded that do not begin with [`IMAGE_MAGIC`]; of several, the first one that knows the
+/// bytes decides. What it answers with an error is 107000.
+pub fn register_loader(name: &'static str, loader: Loader) {
+    let mut loaders = LOADERS.write().unwrap_or_else(PoisonError::into_inner);
+    loaders.retain(|(known, _)| *known != name);
+    loaders.push((name, loader));
+}
+
+/// Asks the loaders. A loader may register another one, so none is called under the lock.
+fn ask_loaders(image: &[u8], chip: &Chip) -> Answer<LoadedModule> {
+    let loaders = LOADERS.read().unwrap_or_else(PoisonError::into_inner).clone();
+    match loaders.iter().find_map(|(_, loader)| loader(image, chip)) {
+        Some(Ok(module)) => Ok(module),
+        Some(Err(text)) => usage(text),
+        None if image.starts_with(b"\x7fELF") && loaders.is_empty() => usage(
+            "the image is no module for the emulator but an ELF file, and this process has no loader for one \
+             (`ascend_sim::install` brings one for images of its own)",
+        ),
+        None => usage("the image is no module for the emulator"),
+    }
 }
 
 /// Blocks of a launch that AscendCL takes at most.
@@ -94,10 +135,18 @@ impl Machine {
 
     pub(super) fn load(&self, image: &[u8]) -> Answer<Key> {
         let mut s = self.state();
-        let context = self.current(&s)?;
+        let mut context = self.current(&s)?;
         let device = self.current_device(&s)?;
+        let no_handle = || Fail::new(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "no module handle is left");
         let Some(rest) = image.strip_prefix(IMAGE_MAGIC) else {
-            return usage("the image is no module for the emulator");
+            // Loading takes time and may run code of the image: not under the lock.
+            drop(s);
+            let loaded = ask_loaders(image, &self.devices[device as usize].chip)?;
+            s = self.state();
+            context = self.current(&s)?;
+            let kernels = loaded.kernels.into_iter().map(|(name, kernel)| (name.into(), kernel)).collect();
+            let module = Module { context, name: loaded.name.into(), own: Some(kernels), functions: Vec::new() };
+            return s.modules.insert(module).ok_or_else(no_handle);
         };
         let Ok(text) = core::str::from_utf8(rest) else { return usage("the name in the image is no UTF-8") };
         let (name, arch) = text.split_once('\0').map_or((text, None), |(name, arch)| (name, Some(arch)));
@@ -108,8 +157,8 @@ impl Machine {
         if let Some(arch) = arch.filter(|arch| arch != here) {
             return usage(format!("module {name} is for {arch}, device {device} is {here}"));
         }
-        let module = Module { context, name: name.into(), functions: Vec::new() };
-        s.modules.insert(module).ok_or_else(|| Fail::new(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "no module handle is left"))
+        let module = Module { context, name: name.into(), own: None, functions: Vec::new() };
+        s.modules.insert(module).ok_or_else(no_handle)
     }
 
     pub(super) fn load_file(&self, path: &str) -> Answer<Key> {
@@ -158,12 +207,21 @@ impl Machine {
         }
         let module_name = found.name.clone();
         let names: (Arc<str>, Arc<str>) = (module_name.clone(), name.into());
-        let kernel = find(&self.kernels, &names).or_else(|| find(&PROCESS, &names)).ok_or_else(|| {
-            Fail::new(
-                ACL_ERROR_RT_KERNEL_LOOKUP,
-                format!("module {module_name} has no kernel {name}: none is registered with the emulator"),
-            )
-        })?;
+        let kernel = match &found.own {
+            Some(own) => own.iter().find(|(known, _)| **known == *name).map(|(_, kernel)| kernel.clone()).ok_or_else(
+                || {
+                    let names: Vec<&str> = own.iter().map(|(known, _)| &**known).collect();
+                    let text = format!("module {module_name} has no kernel {name}: it has {}", names.join(", "));
+                    Fail::new(ACL_ERROR_RT_KERNEL_LOOKUP, text)
+                },
+            )?,
+            None => find(&self.kernels, &names).or_else(|| find(&PROCESS, &names)).ok_or_else(|| {
+                Fail::new(
+                    ACL_ERROR_RT_KERNEL_LOOKUP,
+                    format!("module {module_name} has no kernel {name}: none is registered with the emulator"),
+                )
+            })?,
+        };
         let function =
             Function { context: found.context, module_name, name: names.1, kernel, unloaded: AtomicBool::new(false) };
         let none_left = || Fail::new(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "no kernel handle is left");

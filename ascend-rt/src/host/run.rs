@@ -4,6 +4,7 @@
 
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
+use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -217,7 +218,9 @@ impl Machine {
             (Err(fault), _) => (0, Err(fault)),
             (Ok(cost), Some(code)) => (cost, Err(KernelFault { code, message: "planned to fail".to_owned() })),
             (Ok(cost), None) => {
-                (cost, run_blocks(&context, &function.kernel.run, function.kernel.barrier, device, site))
+                let ran = run_blocks(&context, &function.kernel.run, function.kernel.barrier, device, site);
+                let told = ran.as_ref().ok().copied().flatten();
+                (told.map_or(cost, nanoseconds), ran.map(|_| ()))
             }
         };
         let timeouts = [ACL_ERROR_RT_AICORE_TIMEOUT, ACL_ERROR_RT_VECTOR_CORE_TIMEOUT];
@@ -247,7 +250,7 @@ impl Machine {
 fn buffer_bytes(context: &LaunchCtx<'_>) -> u64 {
     let mut total = 0u64;
     for param in context.layout.params() {
-        if matches!(param.kind, ArgKind::In | ArgKind::Out | ArgKind::InOut)
+        if matches!(param.kind, ArgKind::In | ArgKind::Out | ArgKind::InOut | ArgKind::Pointer)
             && let Some(slot) = context.block.get(param.offset..).and_then(|slots| slots.first_chunk())
         {
             let extent = context.space.extent(u64::from_le_bytes(*slot));
@@ -278,13 +281,14 @@ fn seats(kind: CoreKind, device: &Device) -> (u32, u32) {
     }
 }
 
+/// Runs all blocks. The answer is the time of the launch, where the kernel tells it.
 fn run_blocks(
     context: &LaunchCtx<'_>,
     run: &HostRun,
     barrier: bool,
     device: &Device,
     site: &Site,
-) -> Result<(), KernelFault> {
+) -> Result<Option<Duration>, KernelFault> {
     let (per_block, at_once) = seats(context.kind, device);
     if barrier && context.blocks > at_once {
         return Err(KernelFault::timeout(format!(
@@ -293,12 +297,13 @@ fn run_blocks(
         )));
     }
     let run = match run {
-        HostRun::Launch(run) => return caught(|| run(context)),
+        HostRun::Launch(run) => return caught(|| run(context)).map(|()| None),
+        HostRun::Timed(run) => return caught(|| run(context)).map(Some),
         HostRun::Block(run) => run,
     };
     let count = u64::from(context.blocks) * u64::from(per_block);
     if barrier {
-        return run_team(context, run, per_block, site.shuffle);
+        return run_team(context, run, per_block, site.shuffle).map(|()| None);
     }
     // Shuffled cheaply: from a random core on, in a random direction.
     let (first, backwards) = match site.shuffle {
@@ -313,7 +318,7 @@ fn run_blocks(
             let index = (first + if backwards { count - step } else { step }) % count;
             run(&block_ctx(context, per_block, index, Seat::alone(count)))?;
         }
-        Ok(())
+        Ok(None)
     })
 }
 

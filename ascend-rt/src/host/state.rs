@@ -243,6 +243,8 @@ pub(super) struct Context {
 pub(super) struct Module {
     pub(super) context: Key,
     pub(super) name: Arc<str>,
+    /// The kernels that came with its image.
+    pub(super) own: Option<Vec<(Arc<str>, HostKernel)>>,
     pub(super) functions: Vec<Key>,
 }
 

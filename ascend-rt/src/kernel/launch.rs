@@ -119,7 +119,7 @@ impl Arg<'_> {
     fn fits(&self, kind: ArgKind) -> bool {
         match (self, kind) {
             (Self::Input(_), ArgKind::In) => true,
-            (Self::Output(_), ArgKind::Out | ArgKind::InOut | ArgKind::Workspace) => true,
+            (Self::Output(_), ArgKind::Out | ArgKind::InOut | ArgKind::Workspace | ArgKind::Pointer) => true,
             (Self::Scalar(bytes), ArgKind::Scalar { size }) | (Self::Tiling(bytes), ArgKind::Tiling { size }) => {
                 bytes.len() == size
             }

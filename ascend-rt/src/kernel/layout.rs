@@ -23,6 +23,9 @@ pub enum ArgKind {
     InOut,
     /// The device address of scratch memory.
     Workspace,
+    /// A device address, of what is not known: all that compiled code tells of its parameters. On the emulator it is
+    /// given as a buffer, as a workspace, or as a tiling struct of any size.
+    Pointer,
     /// A value of so many bytes, in the block itself.
     Scalar {
         /// Its size.
@@ -57,7 +60,7 @@ impl ArgKind {
     /// Whether the slot holds the address of device memory that the caller owns.
     #[must_use]
     pub const fn is_buffer(self) -> bool {
-        matches!(self, Self::In | Self::Out | Self::InOut | Self::Workspace)
+        matches!(self, Self::In | Self::Out | Self::InOut | Self::Workspace | Self::Pointer)
     }
 }
 
@@ -68,6 +71,7 @@ impl fmt::Display for ArgKind {
             Self::Out => f.write_str("output buffer"),
             Self::InOut => f.write_str("input and output buffer"),
             Self::Workspace => f.write_str("workspace"),
+            Self::Pointer => f.write_str("device address"),
             Self::Scalar { size } => write!(f, "scalar of {size} bytes"),
             Self::Tiling { size } => write!(f, "tiling of {size} bytes"),
         }

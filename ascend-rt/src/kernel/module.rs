@@ -29,6 +29,9 @@ pub enum Target {
     Arch(Arch),
     /// The emulator: the bytes are made by [`host::module_image`](crate::host::module_image).
     Emulator,
+    /// The emulator of a device of one architecture: the bytes are what a loader of this process
+    /// [knows](crate::host::register_loader), as the kernels of a crate compiled for `ascend-sim` are.
+    Twin(Arch),
 }
 
 impl fmt::Display for Target {
@@ -36,6 +39,7 @@ impl fmt::Display for Target {
         match self {
             Self::Arch(arch) => write!(f, "{arch}"),
             Self::Emulator => f.write_str("the emulator"),
+            Self::Twin(arch) => write!(f, "the emulator of {arch}"),
         }
     }
 }
@@ -54,6 +58,12 @@ impl Blob {
     #[must_use]
     pub const fn arch(arch: Arch, bytes: &'static [u8]) -> Self {
         Self { target: Target::Arch(arch), bytes: Cow::Borrowed(bytes) }
+    }
+
+    /// Code for the emulator of devices of one architecture.
+    #[must_use]
+    pub const fn twin(arch: Arch, bytes: &'static [u8]) -> Self {
+        Self { target: Target::Twin(arch), bytes: Cow::Borrowed(bytes) }
     }
 
     /// The kernels of the emulator that are registered under this module name.
@@ -114,9 +124,13 @@ impl Module {
         let fits = |blob: &&Blob| match blob.target {
             Target::Emulator => emulated,
             Target::Arch(for_arch) => !emulated && arch == Some(for_arch),
+            Target::Twin(for_arch) => emulated && arch == Some(for_arch),
         };
         let Some(blob) = blobs.iter().find(fits) else {
             let device = match (emulated, arch) {
+                (true, Some(arch)) if blobs.iter().any(|blob| matches!(blob.target, Target::Twin(_))) => {
+                    Target::Twin(arch).to_string()
+                }
                 (true, _) => Target::Emulator.to_string(),
                 (false, Some(arch)) => arch.to_string(),
                 (false, None) => "an architecture that the device does not tell".to_owned(),

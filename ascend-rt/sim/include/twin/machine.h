@@ -105,15 +105,19 @@ struct Instr {
     // Later instructions of the same pipe see what it wrote without a PipeBarrier. `issue` sets it for pipes and chips
     // where that always holds; Mmad sets it by its size.
     bool ordered = false;
+    // unitFlag of Mmad and Fixpipe: 0 off, 2 more to come, 3 last. A Fixpipe with 3 runs once an Mmad with 3 has finished
+    // its part of L0C, and an Mmad with 2 or 3 once such a part was taken; both without events.
+    uint8_t unit_flag = 0;
     uint8_t dtype = ASCEND_TWIN_NONE;
     uint8_t l2 = 0;
     uint8_t count = 0;
     uint32_t a[4] = {0, 0, 0, 0}; // for the record, see abi.h
     Operand operand[kMaxOperands];
-    // Does the work on the bytes. Null: nothing to do.
+    // Does the work on the bytes. Null: nothing to do. When all that it reads is defined, all that it writes has been
+    // declared defined before it is called; it may take that back for parts (padding) by `Exec::define`.
     Effect effect = nullptr;
     // Called after `effect` when some byte that it read is not defined: must say for all that was written whether it is
-    // defined. Null: using undefined bytes is an error. When all that was read is defined, all that was written is.
+    // defined. Null: using undefined bytes is an error.
     Effect taint = nullptr;
     alignas(16) unsigned char payload[256];
 
@@ -144,7 +148,7 @@ struct CoreState {
     uint8_t atomic_type = 0; // AscendTwinType
     Site atomic_site{};
     Site mask_site{};
-    uint64_t ctrl = 0; // bits of the control register
+    uint64_t ctrl = 1ull << 48; // bits of the control register; 48: infinity and NaN are kept, not saturated
     // Registers of cube instructions.
     uint64_t fmatrix[4] = {0, 0, 0, 0};
     uint64_t load_padding = 0;
@@ -198,9 +202,11 @@ void cross_set(int mode, Pipe pipe, int id, const char *api, Site site);
 void cross_wait(int mode, Pipe pipe, int id, const char *api, Site site);
 // All vector cores (cube = false) or all cores.
 void sync_all(bool cube, const char *api, Site site);
+// The first `cores` vector cores (0: all of them), by polling memory: needs no MIX type.
+void sync_soft(uint32_t cores, const char *api, Site site);
 
 // Whether the call is left out on purpose (mutants). Every synchronising call asks once before it does anything; the
-// functions above ask by themselves, queue calls (EnQue, DeQue, ...) must.
+// functions above ask by themselves unless a queue is the owner: queue calls (EnQue, DeQue, ...) ask for themselves.
 bool muted(const char *api, Site site);
 
 // Accesses of the scalar unit. On-chip memory is read and written at once; GM goes through the data cache.
@@ -229,6 +235,7 @@ uint32_t block_count();
 uint32_t sub_block();
 uint32_t vector_per_cube(); // 0 on kernels of one kind, else 1 or 2
 uint32_t task(); // AscendTwinTask
+const char *kernel_name();
 const AscendTwinChip &chip();
 uint32_t capacity(Mem mem);
 const char *mem_name(Mem mem);

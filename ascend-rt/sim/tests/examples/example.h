@@ -11,7 +11,10 @@
 //   }
 //   EXAMPLES_END
 //
-// The word after the name is the page that the numbers come from. An example runs on a vector core; CUBE_EXAMPLE on a cube core.
+// The word after the name is the page that the numbers come from. An example runs on a vector core; CUBE_EXAMPLE on a cube core;
+// CORES_EXAMPLE on blocks of any kind. A page "!rule" means that the program must be stopped with that rule ("!a|b": with
+// one of them; which side of a race is met first depends on the order). The first 1 MiB of
+// its memory is a buffer, the second MiB a workspace, so CORES_EXAMPLEs agree on places by `gm.raw` in the same order.
 
 #ifndef ASCEND_SIM_EXAMPLE_H
 #define ASCEND_SIM_EXAMPLE_H
@@ -28,7 +31,11 @@ namespace example {
 // GM of an example, handed out piece by piece. Every piece starts at a multiple of 512 B.
 class Scratch {
 public:
-    explicit Scratch(const uint8_t *args) { memcpy(&next_, args, sizeof(next_)); }
+    explicit Scratch(const uint8_t *args)
+    {
+        memcpy(&next_, args, sizeof(next_));
+        base_ = next_;
+    }
     template <class T> T *raw(size_t count)
     {
         T *p = reinterpret_cast<T *>(next_);
@@ -66,8 +73,12 @@ public:
         return t;
     }
 
+    // The second MiB: a workspace.
+    uint64_t workspace() const { return reinterpret_cast<uint64_t>(base_) + (1u << 20); }
+
 private:
     uint8_t *next_;
+    uint8_t *base_;
 };
 
 inline void finish(ascend_twin::Site site = ascend_twin::Site::here())
@@ -118,8 +129,8 @@ void expect_each(const AscendC::GlobalTensor<T> &got, size_t count, F want, doub
 }
 
 struct Listed {
-    Listed(const char *name, const char *page, uint32_t task, void (*call)(const uint8_t *))
-        : name(name), page(page), task(task), call(call), next(first())
+    Listed(const char *name, const char *page, uint32_t task, uint32_t blocks, void (*call)(const uint8_t *))
+        : name(name), page(page), task(task), blocks(blocks), call(call), next(first())
     {
         first() = this;
     }
@@ -131,6 +142,7 @@ struct Listed {
     const char *name;
     const char *page;
     uint32_t task;
+    uint32_t blocks;
     void (*call)(const uint8_t *);
     Listed *next;
 };
@@ -143,9 +155,9 @@ inline const AscendTwinImage *image()
     if (n == 0) {
         for (Listed *l = Listed::first(); l != nullptr; l = l->next) {
             ascend_twin::Entry &e = entries[n++];
-            // "name @ page": the harness splits it.
+            // "name @ page @ blocks": the harness splits it.
             static char names[512][256];
-            snprintf(names[n - 1], sizeof names[0], "%s @ %s", l->name, l->page);
+            snprintf(names[n - 1], sizeof names[0], "%s @ %s @ %u", l->name, l->page, l->blocks);
             e.kernel.name = names[n - 1];
             e.kernel.task = l->task;
             e.kernel.args_bytes = 8;
@@ -159,16 +171,22 @@ inline const AscendTwinImage *image()
 
 } // namespace example
 
-#define ASCEND_SIM_EXAMPLE(name, page, task)                                                                           \
+#define ASCEND_SIM_EXAMPLE(name, page, task, blocks)                                                                           \
     static void name(example::Scratch &gm);                                                                            \
-    static example::Listed listed_##name(#name, page, task, [](const uint8_t *args) {                                  \
+    static example::Listed listed_##name(#name, page, task, blocks, [](const uint8_t *args) {                          \
         example::Scratch gm(args);                                                                                     \
         name(gm);                                                                                                      \
     });                                                                                                                \
     static void name([[maybe_unused]] example::Scratch &gm)
 
-#define EXAMPLE(name, page) ASCEND_SIM_EXAMPLE(name, page, ASCEND_TWIN_AIV_ONLY)
-#define CUBE_EXAMPLE(name, page) ASCEND_SIM_EXAMPLE(name, page, ASCEND_TWIN_AIC_ONLY)
+#define EXAMPLE(name, page) ASCEND_SIM_EXAMPLE(name, page, ASCEND_TWIN_AIV_ONLY, 1)
+#define CUBE_EXAMPLE(name, page) ASCEND_SIM_EXAMPLE(name, page, ASCEND_TWIN_AIC_ONLY, 1)
+#define CORES_EXAMPLE(name, page, task, blocks) ASCEND_SIM_EXAMPLE(name, page, task, blocks)
+
+using namespace AscendC;
+using example::expect;
+using example::expect_each;
+using example::finish;
 
 #define EXAMPLES_END                                                                                                   \
     extern "C" __attribute__((visibility("default"))) const AscendTwinImage *ascend_twin_image(void)                   \

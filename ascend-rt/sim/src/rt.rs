@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Images on the emulator of `ascend-rt`.
+
+use core::time::Duration;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use ascend_rt::host::{self, CoreKind, HostKernel, KernelFault, LaunchCtx, LoadedModule};
+use ascend_rt::kernel::{ArgKind, ArgLayout};
+
+use crate::Task;
+use crate::chip::Chip;
+use crate::image::{Image, Kernel};
+use crate::launch::{Call, Memory, Role, RunError};
+use crate::settings::Settings;
+
+/// What holds in place of the environment.
+static CONFIGURED: RwLock<Option<Settings>> = RwLock::new(None);
+
+/// Lets every emulator of the process load images of the twin: `Module::load` then takes the blobs that
+/// `ascend_build` has made under the feature `sim`.
+///
+/// Each launch is a run of the image with the [settings](Settings) of that moment. A kernel that breaks a rule is error
+/// 507015 at the next synchronisation (507014 if it would never end), with the report in the message. Its predicted
+/// time goes to the virtual clock.
+///
+/// A pointer argument stands for the memory from there to the end of its allocation; one into no allocation is passed
+/// on as it is, and using it is a fault. Parameters called `workspace` are scratch memory. Addresses that lie in memory
+/// themselves are not translated.
+///
+/// It may be called many times.
+pub fn install() {
+    host::register_loader("ascend-sim", load);
+}
+
+/// Puts settings in the place of those that the environment has, for all launches from now on; `None` for the
+/// environment again.
+pub fn configure(settings: Option<Settings>) {
+    *CONFIGURED.write().unwrap_or_else(PoisonError::into_inner) = settings;
+}
+
+fn load(bytes: &[u8], chip: &host::Chip) -> Option<Result<LoadedModule, String>> {
+    Image::recognises(bytes).then(|| module(bytes, chip))
+}
+
+fn module(bytes: &[u8], chip: &host::Chip) -> Result<LoadedModule, String> {
+    let image = Image::load(bytes).map_err(|error| error.to_string())?;
+    if i64::from(image.arch()) != chip.arch {
+        return Err(format!(
+            "module {} is for dav-{}, and {} is dav-{}",
+            image.name(),
+            image.arch(),
+            chip.name,
+            chip.arch
+        ));
+    }
+    let limits = Chip::of_arch(&chip.name, image.arch(), chip.cube_cores, chip.vector_cores)
+        .ok_or_else(|| format!("the twin knows no architecture dav-{}", image.arch()))?;
+    let limits = Arc::new(limits);
+    let mut kernels = Vec::new();
+    for (number, kernel) in image.kernels().iter().enumerate() {
+        let (image, limits) = (image.clone(), Arc::clone(&limits));
+        let run = move |ctx: &LaunchCtx<'_>| run(&image, number, &limits, ctx);
+        kernels.push((kernel.name.clone(), HostKernel::timed(layout(kernel)?, cores(kernel.task), run)));
+    }
+    Ok(LoadedModule { name: image.name().to_owned(), kernels })
+}
+
+/// The parameters as the emulator checks them.
+fn layout(kernel: &Kernel) -> Result<ArgLayout, String> {
+    let params = kernel.parameters.iter().enumerate().map(|(index, parameter)| {
+        let kind = match parameter.is_pointer {
+            true => ArgKind::Pointer,
+            false => ArgKind::Scalar { size: parameter.bytes as usize },
+        };
+        (kernel.parameter_name(index), kind)
+    });
+    ArgLayout::new(params).map_err(|error| format!("kernel {}: {error}", kernel.name))
+}
+
+fn cores(task: Task) -> CoreKind {
+    match task {
+        Task::AivOnly | Task::MixAiv10 => CoreKind::Vector,
+        Task::AicOnly | Task::MixAic10 => CoreKind::Cube,
+        Task::Mix11 => CoreKind::Mix { aiv_per_aic: 1 },
+        Task::Mix12 => CoreKind::Mix { aiv_per_aic: 2 },
+    }
+}
+
+fn run(image: &Image, number: usize, chip: &Chip, ctx: &LaunchCtx<'_>) -> Result<Duration, KernelFault> {
+    let configured = CONFIGURED.read().unwrap_or_else(PoisonError::into_inner).clone();
+    let settings = configured.map_or_else(Settings::from_env, Ok).map_err(|e| KernelFault::exception(e.to_string()))?;
+    let kernel = &image.kernels()[number];
+    let mut memory = Vec::new();
+    let mut args = vec![0; kernel.args_bytes as usize];
+    let mut pointers = Vec::new();
+    for (index, (parameter, slot)) in kernel.parameters.iter().zip(ctx.layout.params()).enumerate() {
+        let from = slot.offset..slot.offset + parameter.bytes as usize;
+        let bytes = ctx.block.get(from).ok_or_else(|| KernelFault::exception("the argument block is too short"))?;
+        let place = parameter.offset as usize..(parameter.offset + parameter.bytes) as usize;
+        args[place.clone()].copy_from_slice(bytes);
+        let address = bytes.try_into().map(u64::from_le_bytes).ok().filter(|_| parameter.is_pointer);
+        let Some(address) = address else { continue };
+        let (Some((start, usable)), Some(extent)) = (ctx.space.translate(address), ctx.space.extent(address)) else {
+            continue;
+        };
+        args[place].copy_from_slice(&(start.as_ptr().expose_provenance() as u64).to_le_bytes());
+        let name = kernel.parameter_name(index);
+        let role = if name == "workspace" { Role::Workspace } else { Role::Buffer };
+        // The extent is the size that was asked for: what a card moves beyond it by luck is out of bounds here.
+        let bytes = extent.min(usable);
+        pointers.push(Memory { address: start.as_ptr(), bytes, role, name: Some(name), device: address });
+    }
+    // Arguments in one allocation reach to its end alike: one range holds them all.
+    pointers.sort_by_key(|memory| memory.device);
+    for range in pointers {
+        match memory.last_mut() {
+            Some(before) if is_within(&range, before) => {
+                // Results must be defined, whatever else the allocation is for.
+                if range.role == Role::Buffer {
+                    before.role = Role::Buffer;
+                }
+            }
+            _ => memory.push(range),
+        }
+    }
+    let call = Call {
+        kernel: number,
+        blocks: ctx.blocks,
+        mode: settings.mode,
+        chip,
+        memory: &memory,
+        args: &args,
+        mutes: &[],
+        record: true,
+        verbose: settings.verbose,
+    };
+    // SAFETY: the ranges were translated for this launch, which has the device to itself.
+    let result = unsafe { image.run(&call, &mut |text| print!("{text}")) };
+    match result {
+        Ok(run) => finish(&run, chip, &settings),
+        Err(RunError::Fault(fault)) if fault.rule.hangs() => Err(KernelFault::timeout(fault.to_string())),
+        Err(error) => Err(KernelFault::exception(error.to_string())),
+    }
+}
+
+/// Whether a range lies in another one that ends where it does.
+fn is_within(range: &Memory, other: &Memory) -> bool {
+    let end = |memory: &Memory| memory.device.checked_add(memory.bytes as u64);
+    range.device >= other.device && end(range).is_some() && end(range) <= end(other)
+}
+
+/// What a launch that came to its end leaves: its time, and the timeline where one is asked for.
+fn finish(run: &crate::launch::Run, chip: &Chip, _settings: &Settings) -> Result<Duration, KernelFault> {
+    Ok(crate::predict::time(&run.program, chip))
+}
