@@ -812,17 +812,28 @@ void run_wave_chaos(Launch &l)
         bool moved = false;
         if (l.draw() % 256 < l.core_weight[c.index]) {
             // A few turns of one core: its pipes, each as eager as the seed makes it, and its scalar unit.
-            const int turns = 1 + static_cast<int>(l.draw() % 8);
+            const int turns = 1 + static_cast<int>(l.draw() % 16);
             for (int t = 0; t < turns && !c.finished; t++) {
-                const int p = static_cast<int>(l.draw() % kPipes);
-                if (l.draw() % 256 >= l.pipe_weight[p]) {
+                // One draw among what has something to do.
+                uint32_t able = !c.started || unblocked(c) ? 1u : 0u;
+                for (int p = 1; p < kPipes; p++) {
+                    able |= !c.pipe[p].queue.empty() && ready(c, p, c.pipe[p].queue.front()) ? 1u << p : 0u;
+                }
+                if (able == 0) {
+                    break;
+                }
+                const uint64_t d = l.draw();
+                auto skip = static_cast<int>((d >> 8) % static_cast<uint64_t>(__builtin_popcount(able)));
+                while (skip-- > 0) {
+                    able &= able - 1;
+                }
+                const int p = __builtin_ctz(able);
+                if (d % 256 >= l.pipe_weight[p]) {
                     continue;
                 }
                 if (p == 0) {
-                    if (!c.started || unblocked(c)) {
-                        resume(l, c);
-                        moved = true;
-                    }
+                    resume(l, c);
+                    moved = true;
                 } else {
                     moved = step(c, p) || moved;
                 }
@@ -999,7 +1010,7 @@ bool effects() { return !launch().dry; }
 
 void set_flag(Pipe from, Pipe to, int id, Owner owner, const char *api, Site site)
 {
-    if (muted(api, site)) {
+    if (owner == Owner::Hand && muted(api, site)) {
         return;
     }
     Core &c = core();
@@ -1032,7 +1043,7 @@ void set_flag(Pipe from, Pipe to, int id, Owner owner, const char *api, Site sit
 
 void wait_flag(Pipe from, Pipe to, int id, Owner owner, const char *api, Site site)
 {
-    if (muted(api, site)) {
+    if (owner == Owner::Hand && muted(api, site)) {
         return;
     }
     Core &c = core();
@@ -1212,33 +1223,13 @@ void cross_wait(int mode, Pipe pipe, int id, const char *api, Site site)
     }
 }
 
-void sync_all(bool cube, const char *api, Site site)
+namespace {
+
+// Arrives at the barrier `w` of `members` cores and goes on when all have.
+void meet(Core &c, int w, uint32_t members, const char *api, Site site)
 {
-    if (muted(api, site)) {
-        return;
-    }
-    Core &c = core();
     Launch &l = *c.launch;
-    c.calls++;
-    if (!l.sync_allowed) {
-        fail(Rule::CrossFlag, api, nullptr, site, "%s: needs a kernel of a MIX type", api);
-    }
-    if (!cube && c.cube) {
-        fail(Rule::WrongCore, api, nullptr, site, "%s: of vector cores only, called on a cube core", api);
-    }
-    const uint32_t cores = c.cube || cube ? l.chip.cube_cores : l.chip.vector_cores;
-    const uint32_t blocks = l.request->blocks;
-    const bool mix = l.per_block > 1;
-    const uint32_t fit = mix ? std::min(l.chip.cube_cores, l.chip.vector_cores / (l.per_block - 1)) : cores;
-    if (blocks > fit) {
-        fail(Rule::Blocks, api, nullptr, site, "%s: %u blocks on %u cores: those that wait for a core are never reached", api, blocks, fit);
-    }
-    if (l.record) {
-        AscendTwinRecord &r = note(c, ASCEND_TWIN_SYNC_ALL, Pipe::All, api, site);
-        r.mode = cube ? 1 : 0;
-    }
     block(c, Block::Drain, ASCEND_TWIN_ALL_PIPES, 0, api, site);
-    const int w = cube ? 1 : 0;
     Clock mine = c.pipe[0].clock;
     for (int p = 0; p < kPipes; p++) {
         mine.join(c.pipe[p].clock);
@@ -1255,10 +1246,6 @@ void sync_all(bool cube, const char *api, Site site)
         }
         t->drop();
     }
-    uint32_t members = 0;
-    for (size_t i = l.live_from; i < l.live_to; i++) {
-        members += cube || !l.cores[i]->cube ? 1 : 0;
-    }
     c.block_generation = l.generation[w];
     if (++l.arrived[w] == members) {
         l.arrived[w] = 0;
@@ -1272,6 +1259,75 @@ void sync_all(bool cube, const char *api, Site site)
     block(c, Block::Barrier, 0, static_cast<uint8_t>(w), api, site);
     c.pipe[0].clock.join_published(l.barrier_done[w], c.index);
     scalar_learned(c);
+}
+
+void check_fit(Launch &l, bool cube, const char *api, Site site)
+{
+    const bool mix = l.per_block > 1;
+    const uint32_t fit = mix   ? std::min(l.chip.cube_cores, l.chip.vector_cores / (l.per_block - 1))
+                         : cube ? l.chip.cube_cores
+                                : l.chip.vector_cores;
+    if (l.request->blocks > fit) {
+        fail(Rule::Blocks, api, nullptr, site, "%s: %u blocks on %u cores: those that wait for a core are never reached", api,
+             l.request->blocks, fit);
+    }
+}
+
+} // namespace
+
+void sync_all(bool cube, const char *api, Site site)
+{
+    if (muted(api, site)) {
+        return;
+    }
+    Core &c = core();
+    Launch &l = *c.launch;
+    c.calls++;
+    if (!l.sync_allowed) {
+        fail(Rule::CrossFlag, api, nullptr, site, "%s: needs a kernel of a MIX type", api);
+    }
+    if (!cube && c.cube) {
+        fail(Rule::WrongCore, api, nullptr, site, "%s: of vector cores only, called on a cube core", api);
+    }
+    check_fit(l, c.cube, api, site);
+    if (l.record) {
+        AscendTwinRecord &r = note(c, ASCEND_TWIN_SYNC_ALL, Pipe::All, api, site);
+        r.mode = cube ? 1 : 0;
+    }
+    uint32_t members = 0;
+    for (size_t i = l.live_from; i < l.live_to; i++) {
+        members += cube || !l.cores[i]->cube ? 1 : 0;
+    }
+    meet(c, cube ? 1 : 0, members, api, site);
+}
+
+void sync_soft(uint32_t cores, const char *api, Site site)
+{
+    if (muted(api, site)) {
+        return;
+    }
+    Core &c = core();
+    Launch &l = *c.launch;
+    c.calls++;
+    if (c.cube) {
+        fail(Rule::WrongCore, api, nullptr, site, "%s: of vector cores only, called on a cube core", api);
+    }
+    check_fit(l, false, api, site);
+    uint32_t all = 0, me = 0;
+    for (size_t i = l.live_from; i < l.live_to; i++) {
+        if (l.cores[i].get() == &c) {
+            me = all;
+        }
+        all += l.cores[i]->cube ? 0 : 1;
+    }
+    const uint32_t members = cores == 0 ? all : cores;
+    if (members > all || me >= members) {
+        fail(Rule::Usage, api, nullptr, site, "%s: of %u cores, called on vector core %u of %u", api, members, me, all);
+    }
+    if (l.record) {
+        note(c, ASCEND_TWIN_SYNC_ALL, Pipe::All, api, site);
+    }
+    meet(c, 0, members, api, site);
 }
 
 bool muted(const char *api, Site site) { return is_sync_muted(launch(), api, site); }
@@ -1575,6 +1631,8 @@ const char *pipe_name(Pipe pipe)
     static const char *const names[] = {"S", "V", "M", "MTE1", "MTE2", "MTE3", "FIX"};
     return pipe == Pipe::All ? "all" : names[static_cast<int>(pipe)];
 }
+
+const char *kernel_name() { return launch().entry->kernel.name; }
 
 uint64_t cycle() { return core().calls * 16; }
 

@@ -6,6 +6,7 @@ pub mod abi;
 mod args;
 mod chip;
 mod compile;
+pub mod cost;
 mod fault;
 mod image;
 mod launch;

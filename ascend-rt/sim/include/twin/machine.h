@@ -148,7 +148,7 @@ struct CoreState {
     uint8_t atomic_type = 0; // AscendTwinType
     Site atomic_site{};
     Site mask_site{};
-    uint64_t ctrl = 0; // bits of the control register
+    uint64_t ctrl = 1ull << 48; // bits of the control register; 48: infinity and NaN are kept, not saturated
     // Registers of cube instructions.
     uint64_t fmatrix[4] = {0, 0, 0, 0};
     uint64_t load_padding = 0;
@@ -202,9 +202,11 @@ void cross_set(int mode, Pipe pipe, int id, const char *api, Site site);
 void cross_wait(int mode, Pipe pipe, int id, const char *api, Site site);
 // All vector cores (cube = false) or all cores.
 void sync_all(bool cube, const char *api, Site site);
+// The first `cores` vector cores (0: all of them), by polling memory: needs no MIX type.
+void sync_soft(uint32_t cores, const char *api, Site site);
 
 // Whether the call is left out on purpose (mutants). Every synchronising call asks once before it does anything; the
-// functions above ask by themselves, queue calls (EnQue, DeQue, ...) must.
+// functions above ask by themselves unless a queue is the owner: queue calls (EnQue, DeQue, ...) ask for themselves.
 bool muted(const char *api, Site site);
 
 // Accesses of the scalar unit. On-chip memory is read and written at once; GM goes through the data cache.
@@ -233,6 +235,7 @@ uint32_t block_count();
 uint32_t sub_block();
 uint32_t vector_per_cube(); // 0 on kernels of one kind, else 1 or 2
 uint32_t task(); // AscendTwinTask
+const char *kernel_name();
 const AscendTwinChip &chip();
 uint32_t capacity(Mem mem);
 const char *mem_name(Mem mem);

@@ -95,7 +95,7 @@ EXAMPLE(raw_between_pipes, "!hazard-raw|read-before-write|hazard-war")
     finish();
 }
 
-EXAMPLE(war_between_pipes, "!hazard-war")
+EXAMPLE(war_between_pipes, "!hazard-war|hazard-raw")
 {
     const uint64_t in = block(gm);
     fill(Mem::UB, 0);
