@@ -40,7 +40,9 @@ impl Sim {
         let folder = Folder::new();
         folder.program("cxx", COMPILER);
         folder.file("include/kernel_operator.h", "");
-        folder.file("libascend_twin.a", "");
+        for arch in ["2201", "3510"] {
+            folder.file(&format!("lib/libascend_twin_{arch}.a"), "");
+        }
         Self { folder }
     }
 
@@ -53,7 +55,7 @@ impl Sim {
         vec![
             ("CARGO_FEATURE_SIM", "1".into()),
             ("DEP_ASCEND_TWIN_INCLUDE", self.path("include")),
-            ("DEP_ASCEND_TWIN_LIB", self.path("libascend_twin.a")),
+            ("DEP_ASCEND_TWIN_LIB", self.path("lib")),
             ("CXX", self.path("cxx")),
         ]
     }
@@ -89,7 +91,7 @@ fn one_command_for_each_architecture() {
              -Wl,-z,defs -Wl,--exclude-libs,ALL -D__NPU_ARCH__={arch} -DASCEND_TWIN=1 -I$CRATE/kernel -I$SIM/include \
              -DTILE=128 -ffile-prefix-map=$CRATE/= -ffile-prefix-map=$SIM/include/= -ffile-prefix-map=$OUT/= -MMD -MF \
              $OUT/gemm-dav-{arch}.twin.d -o $OUT/gemm-dav-{arch}.twin.so $OUT/gemm-dav-{arch}.twin.cpp \
-             $SIM/libascend_twin.a"
+             $SIM/lib/libascend_twin_{arch}.a"
         )
     };
     assert_eq!(sim.calls(&op), [command("2201"), command("3510")]);
@@ -151,7 +153,13 @@ fn images_are_embedded_and_watched() {
         .collect();
     assert_eq!(
         watched,
-        ["$CRATE/kernel/gemm.cpp", "$SIM/libascend_twin.a", "$CRATE/kernel/tiling.h", "$SIM/include/kernel_operator.h"]
+        [
+            "$CRATE/kernel/gemm.cpp",
+            "$SIM/lib/libascend_twin_2201.a",
+            "$SIM/lib/libascend_twin_3510.a",
+            "$CRATE/kernel/tiling.h",
+            "$SIM/include/kernel_operator.h",
+        ]
     );
     let (rust, json) = (op.result("kernels.rs"), op.result("kernels.json"));
     for arch in ["2201", "3510"] {

@@ -34,9 +34,6 @@ extern "C" __global__ __aicore__ void broken(Pair pair)
 
 const HEADER: &str = "#pragma once\n#include <stdint.h>\nstruct Pair { uint32_t a, b; };\n#ifndef SHARED\n#define SHARED 100\n#endif\n";
 
-/// The task macro, where the headers do not have it.
-const TASK: &str = "KERNEL_TASK_TYPE_DEFAULT(type)=static_assert(true, \"\")";
-
 fn folder() -> Folder {
     let folder = Folder::new();
     folder.file("kernel/shift.cpp", SOURCE);
@@ -76,7 +73,7 @@ fn a_source_becomes_an_image_that_runs() {
         assert_eq!((&fault.rule, fault.message.as_str()), (&Rule::Assert, &*format!("7 and 8 on dav-{number}")));
         let line = SOURCE.lines().position(|line| line.contains("Rule::Assert")).unwrap() as u32 + 1;
         assert_eq!(fault.site.as_ref().unwrap().to_string(), format!("kernel/shift.cpp:{line}"), "relative to the root");
-        assert!(fault.report(folder.path()).contains("|         ascend_twin::fail("), "{}", fault.report(folder.path()));
+        assert!(fault.report(folder.path()).contains("|     ascend_twin::fail("), "{}", fault.report(folder.path()));
     }
 }
 
