@@ -197,7 +197,7 @@ impl fmt::Display for UnknownChip {
         for (i, name) in Chip::names().enumerate() {
             write!(f, "{}{name}", if i == 0 { "" } else { ", " })?;
         }
-        write!(f, "; case and the prefix \"Ascend\" do not matter, and 950, 950PR and 950DT stand for their 32-core bins")
+        write!(f, "; case and the prefix \"Ascend\" do not matter, and a2, a3 and 950 stand for one bin of theirs")
     }
 }
 
@@ -370,7 +370,7 @@ fn rates_3510(hbm: f64) -> Rates {
 
 impl Chip {
     /// The chip of this name. Case and a leading `Ascend` do not matter: `Ascend910B3`, `910b3`, `910_9392`. `950`,
-    /// `950PR` and `950DT` are the 32-core parts of the published profiles.
+    /// `950PR` and `950DT` are the 32-core parts of the published profiles; `910b` and `a2` are a 910B2, `a3` is a 910_9391.
     pub fn preset(name: &str) -> Result<Chip, UnknownChip> {
         let key = |s: &str| {
             let s = s.to_ascii_lowercase();
@@ -378,6 +378,8 @@ impl Chip {
         };
         let wanted = match key(name).as_str() {
             "950" | "910_95" => "950pr".to_owned(),
+            "910b" | "a2" => "910b2".to_owned(),
+            "a3" => "910_9391".to_owned(),
             other => other.to_owned(),
         };
         let p = PRESETS
