@@ -205,7 +205,7 @@ bool effects();
 enum class Owner : uint8_t { Hand, Queue };
 void set_flag(Pipe from, Pipe to, int id, Owner owner, const char *api, Site site);
 void wait_flag(Pipe from, Pipe to, int id, Owner owner, const char *api, Site site);
-// An event id that neither the kernel nor a queue holds at the moment, ascending from 0; fails when there is none.
+// An event id that neither the kernel nor a queue holds at the moment; fails when there is none.
 int alloc_event(Pipe from, Pipe to, Owner owner, const char *api, Site site);
 void release_event(Pipe from, Pipe to, int id, Owner owner, const char *api, Site site);
 void pipe_barrier(Pipe pipe, const char *api, Site site);
