@@ -53,6 +53,9 @@ constexpr FixpipeConfig kToUb = {CO2Layout::ROW_MAJOR, true};
 __aicore__ inline void Cube(GM_ADDR a, GM_ADDR b, GM_ADDR workspace, const MatmulTiling &t, uint32_t block, uint32_t blocks)
 {
     uint32_t slotSize = t.tileM * t.tileN;
+#if __NPU_ARCH__ == 3510
+    (void)workspace;
+#endif
 #if __NPU_ARCH__ != 3510
     GlobalTensor<float> ring;
     ring.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(workspace) + static_cast<uint64_t>(block) * kSlots * slotSize,
@@ -125,6 +128,9 @@ __aicore__ inline void Vector(GM_ADDR bias, GM_ADDR d, GM_ADDR workspace, const 
 {
     uint32_t half = GetSubBlockIdx();
     uint32_t slotSize = t.tileM * t.tileN, mine = slotSize / 2;
+#if __NPU_ARCH__ == 3510
+    (void)workspace;
+#endif
     GlobalTensor<float> biasGm;
     GlobalTensor<bfloat16_t> out;
     biasGm.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(bias), t.n);
