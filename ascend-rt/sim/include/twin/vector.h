@@ -82,6 +82,19 @@ struct BinaryRepeatParams {
     bool strideSizeMode = false;
 };
 
+struct CopyRepeatParams {
+    constexpr CopyRepeatParams() = default;
+    template <class A, class B, class C, class D>
+    constexpr CopyRepeatParams(A dst, B src, C dstRepeat, D srcRepeat)
+        : dstStride(static_cast<uint32_t>(dst)), srcStride(static_cast<uint32_t>(src)),
+          dstRepeatSize(static_cast<uint32_t>(dstRepeat)), srcRepeatSize(static_cast<uint32_t>(srcRepeat))
+    {}
+    uint32_t dstStride = 1;
+    uint32_t srcStride = 1;
+    uint32_t dstRepeatSize = 8;
+    uint32_t srcRepeatSize = 8;
+};
+
 struct BrcbRepeatParams {
     constexpr BrcbRepeatParams() = default;
     template <class A, class B>
