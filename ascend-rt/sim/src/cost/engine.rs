@@ -16,9 +16,7 @@ use super::fluid::{Fluid, Key, grid};
 use super::kinds::*;
 use super::l2::{Access, L2};
 use super::table::{self, COSTS, Vector};
-use super::{
-    CoreTimeline, CostError, Fallback, Limit, MAX_CORES, Node, Options, Program, Span, Stuck, Timeline,
-};
+use super::{CoreTimeline, CostError, Fallback, Limit, MAX_CORES, Node, Options, Program, Span, Stuck, Timeline};
 use crate::abi::Record;
 
 /// Instructions of one pipe between their issue and their end. Documented for MTE1; taken for all.
@@ -300,12 +298,7 @@ fn check(program: &Program, chip: &Chip, names: &[String]) -> Result<(), CostErr
     Ok(())
 }
 
-pub(super) fn run(
-    program: &Program,
-    chip: &Chip,
-    options: &Options,
-    cache: &mut L2,
-) -> Result<Timeline, CostError> {
+pub(super) fn run(program: &Program, chip: &Chip, options: &Options, cache: &mut L2) -> Result<Timeline, CostError> {
     let core_names = names_of(program);
     check(program, chip, &core_names)?;
     let mut engine = Engine::new(program, chip, cache);
@@ -369,17 +362,19 @@ impl<'a> Engine<'a> {
         order.sort_unstable();
         order.dedup();
         let place: HashMap<u32, usize> = order.iter().enumerate().map(|(i, &b)| (b, i)).collect();
-        let mut groups: Vec<Group> = order
-            .iter()
-            .map(|_| Group { cores: Vec::new(), left: 0, end: 0.0, end_node: Node::NONE })
-            .collect();
+        let mut groups: Vec<Group> =
+            order.iter().map(|_| Group { cores: Vec::new(), left: 0, end: 0.0, end_node: Node::NONE }).collect();
         let mut cores = Vec::with_capacity(program.cores.len());
         let (mut vectors, mut cubes) = (Vec::new(), Vec::new());
         for (i, c) in program.cores.iter().enumerate() {
             let group = place[&c.block];
             groups[group].cores.push(i);
             groups[group].left += 1;
-            if c.cube { cubes.push(i) } else { vectors.push(i) }
+            if c.cube {
+                cubes.push(i)
+            } else {
+                vectors.push(i)
+            }
             cores.push(Core::new(&c.records, c.cube, c.sub_block as u8, group));
         }
         let names = program.names.iter().map(|name| {

@@ -85,8 +85,9 @@ pub fn write_chrome_trace(out: &mut impl Write, program: &Program, timeline: &Ti
         for (j, (r, span)) in core.records.iter().zip(&done.spans).enumerate() {
             let Some(pipe) = lane(r) else { continue };
             let wait = matches!(r.kind, WAIT_FLAG | CROSS_WAIT);
+            let cause = if pipe == S { span.issue_cause } else { span.end_cause };
             if r.kind == CROSS_WAIT
-                && let Some((other, set, true)) = span.end_cause.parts()
+                && let Some((other, set, true)) = cause.parts()
                 && other != i
             {
                 let from = &timeline.cores[other].spans[set];
