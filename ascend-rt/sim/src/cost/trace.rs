@@ -41,6 +41,7 @@ pub(super) fn lane(record: &crate::abi::Record) -> Option<u8> {
     match record.kind {
         INSTRUCTION => Some(record.pipe),
         WAIT_FLAG => Some(record.pipe2),
+        CROSS_WAIT if record.pipe == ALL_PIPES => Some(S),
         CROSS_WAIT => Some(record.pipe),
         BARRIER if record.pipe == ALL_PIPES => Some(S),
         SYNC_ALL | SCALAR => Some(S),
