@@ -303,20 +303,6 @@ struct SliceInfo {
     uint32_t shapeValue = 0;
 };
 
-struct CopyRepeatParams {
-    CopyRepeatParams() {}
-    CopyRepeatParams(twin_field::U16 dstStrideIn, twin_field::U16 srcStrideIn, twin_field::U16 dstRepeatSizeIn,
-                     twin_field::U16 srcRepeatSizeIn)
-        : dstStride(dstStrideIn), srcStride(srcStrideIn), dstRepeatSize(dstRepeatSizeIn), srcRepeatSize(srcRepeatSizeIn)
-    {
-    }
-
-    twin_field::U16 dstStride = 0;
-    twin_field::U16 srcStride = 0;
-    twin_field::U16 dstRepeatSize = 8;
-    twin_field::U16 srcRepeatSize = 8;
-};
-
 } // namespace AscendC
 
 namespace ascend_twin {
@@ -338,9 +324,6 @@ void check_plain(const AscendC::DataCopyEnhancedParams &p, Site site);
 void data_copy_pad(const Place &dst, const Place &src, Kind kind, const AscendC::DataCopyExtParams &p, const PadWish &pad, Site site);
 void data_copy_through_gm(Site site);
 void set_pad_value(uint64_t bits, Site site);
-void copy_masked(const Place &dst, const Place &src, Kind kind, const uint64_t mask[2], bool bitwise, bool from_state,
-                 Field<uint8_t> repeats, const AscendC::CopyRepeatParams &p, Site site);
-void copy_local(const Place &dst, const Place &src, Kind kind, Field<uint32_t> count, Site site);
 void set_atomic(int op, Kind kind, const char *api, Site site);
 #if __NPU_ARCH__ == 3510
 void data_copy(const Place &dst, const Place &src, Kind kind, const AscendC::Dn2NzParams &p, bool small_c0, Site site);
@@ -535,30 +518,6 @@ void DataCopyL1ToUB(const LocalTensor<T> &dst, const LocalTensor<T> &src, const 
 {
     static_assert(subBlockId <= 1, "DataCopyL1ToUB: subBlockId is 0 or 1");
     ascend_twin::l1_to_ub(ascend_twin::place(dst), ascend_twin::place(src), ascend_twin::kind<T>(), subBlockId, repeatParams, site);
-}
-#endif
-
-// ---- UB to UB by the vector unit
-template <class T, bool isSetMask = true>
-void Copy(const LocalTensor<T> &dst, const LocalTensor<T> &src, const uint64_t mask[], twin_field::U8 repeatTime,
-          const CopyRepeatParams &repeatParams, ASCEND_TWIN_SITE)
-{
-    ascend_twin::copy_masked(ascend_twin::place(dst), ascend_twin::place(src), ascend_twin::kind<T>(), mask, true, !isSetMask,
-                             repeatTime, repeatParams, site);
-}
-template <class T, bool isSetMask = true>
-void Copy(const LocalTensor<T> &dst, const LocalTensor<T> &src, uint64_t mask, twin_field::U8 repeatTime,
-          const CopyRepeatParams &repeatParams, ASCEND_TWIN_SITE)
-{
-    const uint64_t m[2] = {mask, 0};
-    ascend_twin::copy_masked(ascend_twin::place(dst), ascend_twin::place(src), ascend_twin::kind<T>(), m, false, !isSetMask, repeatTime,
-                             repeatParams, site);
-}
-#if __NPU_ARCH__ == 3510
-template <class T, bool isSetMask = true>
-void Copy(const LocalTensor<T> &dst, const LocalTensor<T> &src, twin_field::U32 count, ASCEND_TWIN_SITE)
-{
-    ascend_twin::copy_local(ascend_twin::place(dst), ascend_twin::place(src), ascend_twin::kind<T>(), count, site);
 }
 #endif
 
