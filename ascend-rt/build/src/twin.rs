@@ -80,7 +80,7 @@ pub struct Twin {
     pub flags: Vec<String>,
     /// The folder of `kernel_operator.h`.
     pub include: PathBuf,
-    /// `libascend_twin.a`.
+    /// The archive of the twin's library for one architecture.
     pub library: PathBuf,
 }
 
@@ -119,6 +119,12 @@ impl Twin {
         }
         let compiler = ["c++", "g++", "clang++"].into_iter().find_map(program).ok_or(Error::NoCompiler)?;
         Ok(found(compiler, Vec::new()))
+    }
+
+    /// The archive of an architecture in the folder where `ascend-sim` has put its libraries.
+    #[must_use]
+    pub fn archive(folder: &Path, arch: Arch) -> PathBuf {
+        folder.join(format!("libascend_twin_{}.a", arch.number()))
     }
 
     /// The first line of what the compiler says about itself.
@@ -231,7 +237,7 @@ fn wrapper_text(recipe: &Recipe) -> Result<String, Error> {
     text += "ASCEND_TWIN_END\n\n";
     text += "// The name of the module, then a line for each kernel with the names of its parameters.\n";
     text += "extern \"C\" {\n";
-    text += "extern const char ascend_twin_module[] __attribute__((visibility(\"default\"), used));\n";
+    text += "extern const char ascend_twin_module[] __attribute__((visibility(\"default\")));\n";
     let _ = writeln!(text, "const char ascend_twin_module[] = \"{names}\";\n}}");
     Ok(text)
 }

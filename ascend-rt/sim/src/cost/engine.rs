@@ -16,19 +16,21 @@ use super::fluid::{Fluid, Key, grid};
 use super::kinds::*;
 use super::l2::{Access, L2};
 use super::table::{self, COSTS, Vector};
-use super::{
-    CoreTimeline, CostError, Fallback, Limit, MAX_CORES, Node, Options, Program, Span, Stuck, Timeline,
-};
+use super::{CoreTimeline, CostError, Fallback, Limit, MAX_CORES, Node, Options, Program, Span, Stuck, Timeline};
 use crate::abi::Record;
 
 /// Instructions of one pipe between their issue and their end. Documented for MTE1; taken for all.
 const DEPTH: usize = 32;
 /// Flag ids of one pair of pipes.
 const IDS: usize = 16;
+/// Ids of cross-core flags; with mode 4 a cube core sees those of the second vector core from 16 on.
+const CROSS_IDS: usize = 32;
 /// Rows and bytes of one copy beyond which a record is nonsense.
 const MAX_BURSTS: u64 = 1 << 22;
 const MAX_BYTES: u64 = 1 << 31;
 const NO_GATE: u32 = u32::MAX;
+/// Marks the transfer of dirty lines to HBM among the transfers of a pipe.
+const BACK: u32 = 1 << 30;
 
 #[derive(Clone, Copy)]
 struct Queued {
@@ -53,10 +55,14 @@ struct Flow {
     phase: Phase,
     record: u32,
     gate: u32,
+    write: bool,
+    /// Its pipe is busy with it from here on: earlier than its dispatch if a unit flag holds it back.
+    begin: f64,
     dispatch: f64,
     dispatch_cause: Node,
     entry: f64,
     stage: f64,
+    back: f64,
     hbm: f64,
     l2: f64,
     hbm_limit: f64,
@@ -77,6 +83,10 @@ struct Pipe {
     last: f64,
     last_node: Node,
     flow: Flow,
+    /// Dirty lines that its last copy drove out of L2 are still on their way to HBM.
+    writing_back: bool,
+    /// A copy waits for that.
+    held: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -105,16 +115,16 @@ struct Core<'a> {
     unit_mmad: u32,
     unit_fix: u32,
     syncs: [u32; 2],
-    waits: HashMap<u16, u32>,
+    /// Cross-core flags that have arrived, by id.
+    arrived: [VecDeque<(f64, Node)>; CROSS_IDS],
+    /// Pipes that wait for one.
+    crossing: u8,
     pipes: [Pipe; PIPES],
     flags: Vec<VecDeque<(f64, Node)>>,
 }
 
-#[derive(Default)]
-struct CrossFlag {
-    sets: Vec<(f64, Node)>,
-    waiters: Vec<(usize, u8)>,
-}
+/// Sets of one flag that have not been joined with those of the other cores of their group.
+type Pending = HashMap<(usize, u8, u8), VecDeque<(f64, Node)>>;
 
 #[derive(Clone, Copy)]
 struct Meeting {
@@ -151,17 +161,24 @@ struct Engine<'a> {
     next_group: usize,
     vectors: Vec<usize>,
     cubes: Vec<usize>,
-    cross: HashMap<u64, CrossFlag>,
+    pending: Pending,
     meetings: [Vec<Meeting>; 2],
+    /// How many cores come to the first, second, ... SyncAll of each mode. Not all need to: the software form takes a
+    /// number of cores.
+    members: [Vec<usize>; 2],
     now: f64,
     events: BinaryHeap<Reverse<(Key, u64, u32)>>,
     sequence: u64,
     work: Vec<usize>,
     hbm: Fluid,
+    /// Bytes a cycle at which the lines that one copy drives out leave at most: all that HBM can take.
+    write_back: f64,
     l2: Fluid,
+    l2_write: Fluid,
     hbm_read: f64,
     hbm_written: f64,
-    l2_bytes: f64,
+    l2_read: f64,
+    l2_written: f64,
     flop: f64,
 }
 
@@ -188,6 +205,7 @@ fn check(program: &Program, chip: &Chip, names: &[String]) -> Result<(), CostErr
     let rates = [
         ("hbm", r.hbm),
         ("l2", r.l2),
+        ("l2_write", r.l2_write),
         ("port", port),
         ("mhz", f64::from(chip.mhz)),
         ("cores", f64::from(chip.cube_cores.min(chip.vector_cores))),
@@ -205,7 +223,7 @@ fn check(program: &Program, chip: &Chip, names: &[String]) -> Result<(), CostErr
             return Err(CostError::BadChip { field });
         }
     }
-    let bursts = ports.iter().map(|p| p.burst).fold(0.0, f64::max);
+    let bursts = ports.iter().map(|p| p.burst.max(p.hbm_burst)).fold(0.0, f64::max);
     let times = [
         ("burst", bursts),
         ("hbm_latency", r.hbm_latency),
@@ -268,16 +286,14 @@ fn check(program: &Program, chip: &Chip, names: &[String]) -> Result<(), CostErr
                     }
                 }
                 BARRIER if !pipe && r.pipe != ALL_PIPES => return bad(i, "no such pipe"),
-                CROSS_SET | CROSS_WAIT => {
-                    if !pipe {
-                        return bad(i, "no such pipe");
-                    }
-                    if !matches!(r.mode, 0 | 1 | 2 | 4) || r.id >= 32 {
-                        return bad(i, "no such cross-core flag");
-                    }
+                CROSS_SET if !pipe || !matches!(r.mode, 0 | 1 | 2 | 4) || usize::from(r.id) >= CROSS_IDS => {
+                    return bad(i, "no such cross-core flag");
+                }
+                CROSS_WAIT if !(pipe || r.pipe == ALL_PIPES) || usize::from(r.id) >= CROSS_IDS => {
+                    return bad(i, "no such cross-core flag");
                 }
                 SYNC_ALL if r.mode > 1 => return bad(i, "no such SyncAll"),
-                BARRIER | SYNC_ALL | SCALAR => {}
+                BARRIER | CROSS_SET | CROSS_WAIT | SYNC_ALL | SCALAR => {}
                 _ => return bad(i, "no such kind"),
             }
         }
@@ -285,12 +301,7 @@ fn check(program: &Program, chip: &Chip, names: &[String]) -> Result<(), CostErr
     Ok(())
 }
 
-pub(super) fn run(
-    program: &Program,
-    chip: &Chip,
-    options: &Options,
-    cache: &mut L2,
-) -> Result<Timeline, CostError> {
+pub(super) fn run(program: &Program, chip: &Chip, options: &Options, cache: &mut L2) -> Result<Timeline, CostError> {
     let core_names = names_of(program);
     check(program, chip, &core_names)?;
     let mut engine = Engine::new(program, chip, cache);
@@ -305,7 +316,7 @@ pub(super) fn run(
     };
     let bounds = [
         (engine.hbm_read + engine.hbm_written) * hz / chip.rates.hbm,
-        engine.l2_bytes * hz / chip.rates.l2,
+        (engine.l2_read * hz / chip.rates.l2).max(engine.l2_written * hz / chip.rates.l2_write),
         most(true, M),
         most(false, V),
     ];
@@ -332,7 +343,8 @@ pub(super) fn run(
         cores,
         hbm_read: engine.hbm_read,
         hbm_written: engine.hbm_written,
-        l2_bytes: engine.l2_bytes,
+        l2_read: engine.l2_read,
+        l2_written: engine.l2_written,
         flop: engine.flop,
         bounds,
         fallbacks,
@@ -353,18 +365,32 @@ impl<'a> Engine<'a> {
         order.sort_unstable();
         order.dedup();
         let place: HashMap<u32, usize> = order.iter().enumerate().map(|(i, &b)| (b, i)).collect();
-        let mut groups: Vec<Group> = order
-            .iter()
-            .map(|_| Group { cores: Vec::new(), left: 0, end: 0.0, end_node: Node::NONE })
-            .collect();
+        let mut groups: Vec<Group> =
+            order.iter().map(|_| Group { cores: Vec::new(), left: 0, end: 0.0, end_node: Node::NONE }).collect();
         let mut cores = Vec::with_capacity(program.cores.len());
         let (mut vectors, mut cubes) = (Vec::new(), Vec::new());
         for (i, c) in program.cores.iter().enumerate() {
             let group = place[&c.block];
             groups[group].cores.push(i);
             groups[group].left += 1;
-            if c.cube { cubes.push(i) } else { vectors.push(i) }
+            if c.cube {
+                cubes.push(i)
+            } else {
+                vectors.push(i)
+            }
             cores.push(Core::new(&c.records, c.cube, c.sub_block as u8, group));
+        }
+        let mut members = [Vec::new(), Vec::new()];
+        for c in &program.cores {
+            let mut nth = [0; 2];
+            for r in c.records.iter().filter(|r| r.kind == SYNC_ALL) {
+                let mode = usize::from(r.mode);
+                if members[mode].len() == nth[mode] {
+                    members[mode].push(0);
+                }
+                members[mode][nth[mode]] += 1;
+                nth[mode] += 1;
+            }
         }
         let names = program.names.iter().map(|name| {
             let (vector, known) = table::vector(chip.arch, name);
@@ -394,17 +420,21 @@ impl<'a> Engine<'a> {
             next_group: 0,
             vectors,
             cubes,
-            cross: HashMap::new(),
+            pending: HashMap::new(),
             meetings: [Vec::new(), Vec::new()],
+            members,
             now: 0.0,
             events: BinaryHeap::new(),
             sequence: 0,
             work: Vec::new(),
             hbm: Fluid::new(chip.rates.hbm / hz),
+            write_back: chip.rates.hbm / hz,
             l2: Fluid::new(chip.rates.l2 / hz),
+            l2_write: Fluid::new(chip.rates.l2_write / hz),
             hbm_read: 0.0,
             hbm_written: 0.0,
-            l2_bytes: 0.0,
+            l2_read: 0.0,
+            l2_written: 0.0,
             flop: 0.0,
         }
     }
@@ -425,8 +455,8 @@ impl<'a> Engine<'a> {
                 self.run_core(core);
             }
             let event = self.events.peek().map_or(f64::INFINITY, |Reverse((time, _, _))| time.value());
-            let (hbm, l2) = (self.hbm.next(), self.l2.next());
-            let next = event.min(hbm).min(l2);
+            let (hbm, l2, l2_write) = (self.hbm.next(), self.l2.next(), self.l2_write.next());
+            let next = event.min(hbm).min(l2).min(l2_write);
             if next == f64::INFINITY {
                 return;
             }
@@ -435,11 +465,22 @@ impl<'a> Engine<'a> {
                 self.hbm.finish(self.now, &mut ended);
             } else if l2 <= next {
                 self.l2.finish(self.now, &mut ended);
+            } else if l2_write <= next {
+                self.l2_write.finish(self.now, &mut ended);
             } else if let Some(Reverse((_, _, code))) = self.events.pop() {
                 self.event(code);
             }
             for id in ended.drain(..) {
-                self.stage_ended((id >> 3) as usize, (id & 7) as u8);
+                let (core, pipe) = (((id & !BACK) >> 3) as usize, (id & 7) as u8);
+                if id & BACK == 0 {
+                    self.stage_ended(core, pipe);
+                    continue;
+                }
+                let p = &mut self.cores[core].pipes[usize::from(pipe)];
+                p.writing_back = false;
+                if std::mem::take(&mut p.held) {
+                    self.enter(core, pipe);
+                }
             }
         }
     }
@@ -619,7 +660,7 @@ impl<'a> Engine<'a> {
                     self.scalar_only(core, COSTS.cross, time, cause);
                     self.cross_set(core, &r, time, Node::end(core, pc));
                 }
-                CROSS_WAIT if r.pipe == S => {
+                CROSS_WAIT if matches!(r.pipe, S | ALL_PIPES) => {
                     let Some((set, node)) = self.cross_wait(core, &r, S) else {
                         self.cores[core].stall = Stall::Cross;
                         return;
@@ -695,7 +736,7 @@ impl<'a> Engine<'a> {
         let c = &self.cores[core];
         let (clock, cause) = (c.clock, c.clock_cause);
         let nth = c.syncs[mode] as usize;
-        let members = if mode == 0 { self.vectors.len() } else { self.cores.len() };
+        let members = self.members[mode].get(nth).copied().unwrap_or(0);
         if !c.synced {
             let Some((drained, node)) = self.drained(core) else {
                 self.cores[core].stall = Stall::Drain;
@@ -733,61 +774,69 @@ impl<'a> Engine<'a> {
 
     // Cross-core flags.
 
-    fn cross_key(source: usize, mode: u8, id: u8) -> u64 {
-        (source as u64) << 16 | u64::from(mode) << 8 | u64::from(id)
+    fn deliver(&mut self, to: usize, id: u8, time: f64, node: Node) {
+        let c = &mut self.cores[to];
+        c.arrived[usize::from(id) % CROSS_IDS].push_back((time, node));
+        let waiting = std::mem::take(&mut c.crossing);
+        for actor in (0..PIPES as u8).filter(|a| waiting & 1 << a != 0) {
+            self.wake(to, actor);
+        }
     }
 
-    /// Where a set is kept: under the core that set it. With mode 4, ids from 16 on are those of the second vector core.
+    /// Whom a set reaches: mode 0 all cores of its kind once all have set it, mode 1 the vector cores of its block once
+    /// both have, mode 2 from a cube core its vector cores, from vector cores their cube core once all have, mode 4 one
+    /// core of the block at once.
     fn cross_set(&mut self, core: usize, r: &Record, time: f64, node: Node) {
         let c = &self.cores[core];
-        let id = if r.mode == 4 && !c.cube { (r.id & 15) + 16 * c.sub } else { r.id };
-        let flag = self.cross.entry(Self::cross_key(core, r.mode, id)).or_default();
-        flag.sets.push((time, node));
-        for (waiter, actor) in std::mem::take(&mut flag.waiters) {
-            self.wake(waiter, actor);
+        let (cube, sub) = (c.cube, c.sub);
+        let block = &self.groups[c.group].cores;
+        let of = |cube: bool| block.iter().copied().filter(|&i| self.cores[i].cube == cube).collect::<Vec<_>>();
+        let (members, targets) = match r.mode {
+            0 => {
+                let all = if cube { self.cubes.clone() } else { self.vectors.clone() };
+                (all.clone(), all)
+            }
+            1 => (of(cube), of(cube)),
+            2 if cube => (Vec::new(), of(false)),
+            2 => (of(false), of(true)),
+            _ if cube => (Vec::new(), of(false).into_iter().filter(|&i| self.cores[i].sub == r.id / 16).collect()),
+            _ => (Vec::new(), of(true)),
+        };
+        if members.is_empty() {
+            let id = match (r.mode, cube) {
+                (4, true) => r.id % 16,
+                (4, false) => r.id % 16 + 16 * sub,
+                _ => r.id,
+            };
+            for to in targets {
+                self.deliver(to, id, time, node);
+            }
+            return;
+        }
+        self.pending.entry((core, r.mode, r.id)).or_default().push_back((time, node));
+        let set = |m: &usize| self.pending.get(&(*m, r.mode, r.id)).is_some_and(|q| !q.is_empty());
+        if !members.iter().all(set) {
+            return;
+        }
+        let (mut last, mut by) = (0.0, Node::NONE);
+        for &m in &members {
+            let first = self.pending.get_mut(&(m, r.mode, r.id)).and_then(VecDeque::pop_front);
+            if let Some((time, node)) = first {
+                (last, by) = later(last, by, time, node);
+            }
+        }
+        for to in targets {
+            self.deliver(to, r.id, last, by);
         }
     }
 
-    /// When the flag arrives that this wait is the next to take, if it was set.
+    /// When the next flag of this id arrives, if it was set. The mode of a wait says nothing.
     fn cross_wait(&mut self, core: usize, r: &Record, actor: u8) -> Option<(f64, Node)> {
-        let c = &self.cores[core];
-        let mut id = r.id;
-        let (cube, sub, group) = (c.cube, c.sub, c.group);
-        let sources: Vec<usize> = match r.mode {
-            0 if cube => self.cubes.clone(),
-            0 => self.vectors.clone(),
-            mode => {
-                if mode == 4 && !cube {
-                    id = (id & 15) + 16 * sub;
-                }
-                let wanted = |&other: &usize| {
-                    let o = &self.cores[other];
-                    match mode {
-                        1 => o.cube == cube,
-                        4 if cube => !o.cube && o.sub == id / 16,
-                        _ => o.cube != cube,
-                    }
-                };
-                self.groups[group].cores.iter().copied().filter(wanted).collect()
-            }
-        };
-        let counted = u16::from(r.mode) << 8 | u16::from(r.id);
-        let nth = c.waits.get(&counted).copied().unwrap_or(0) as usize;
-        let (mut time, mut node) = (0.0, Node::NONE);
-        for &source in &sources {
-            let flag = self.cross.entry(Self::cross_key(source, r.mode, id)).or_default();
-            let Some(&(set, by)) = flag.sets.get(nth) else {
-                if !flag.waiters.contains(&(core, actor)) {
-                    flag.waiters.push((core, actor));
-                }
-                return None;
-            };
-            (time, node) = later(time, node, set, by);
-        }
-        if sources.is_empty() {
+        let c = &mut self.cores[core];
+        let Some((time, node)) = c.arrived[usize::from(r.id) % CROSS_IDS].pop_front() else {
+            c.crossing |= 1 << actor;
             return None;
-        }
-        *self.cores[core].waits.entry(counted).or_default() += 1;
+        };
         Some((time + self.chip.rates.cross_flag, node))
     }
 
@@ -878,6 +927,7 @@ impl<'a> Engine<'a> {
         let (mut ready, mut ready_cause) = ready;
         let gm = pipe != V && pipe != M && moved(&r) > 0;
         let mut gate_end = None;
+        let free = ready;
         if gate != NO_GATE {
             let other = self.spans[core][gate as usize];
             if other.end.is_nan() {
@@ -896,6 +946,8 @@ impl<'a> Engine<'a> {
                 phase: Phase::Dispatched,
                 record,
                 gate,
+                write: r.gm_write != 0,
+                begin: free,
                 dispatch: ready,
                 dispatch_cause: ready_cause,
                 ..NO_FLOW
@@ -938,7 +990,8 @@ impl<'a> Engine<'a> {
         if let Some((other, node)) = gate_end {
             (end, cause) = later(end, cause, other, node);
         }
-        let begin = ready.max(p.last);
+        // As in profiles, a pipe that a unit flag holds back counts as busy.
+        let begin = free.max(p.last);
         p.queue.pop_front();
         p.front = ready;
         p.front_cause = ready_cause;
@@ -1009,15 +1062,16 @@ impl<'a> Engine<'a> {
             // Read and written where it lies.
             l2 *= 2.0;
         }
-        let hbm = fetched + found.back as f64;
         if write {
             self.hbm_written += fetched + found.back as f64;
         } else {
             self.hbm_read += fetched;
             self.hbm_written += found.back as f64;
         }
-        if r.l2 != 1 {
-            self.l2_bytes += l2 + fetched;
+        if write {
+            self.l2_written += l2;
+        } else if r.l2 != 1 {
+            self.l2_read += l2 + fetched;
         }
         let mut limit = f64::INFINITY;
         let latency = match pipe {
@@ -1034,7 +1088,8 @@ impl<'a> Engine<'a> {
         };
         let p = &mut self.cores[core].pipes[at];
         let f = &mut p.flow;
-        f.hbm = hbm;
+        f.hbm = fetched;
+        f.back = found.back as f64;
         f.l2 = l2;
         f.hbm_limit = grid(port.hbm(whole, rows as f64).min(limit));
         f.l2_limit = grid(port.l2(whole, rows as f64).min(limit));
@@ -1057,28 +1112,44 @@ impl<'a> Engine<'a> {
 
     fn enter(&mut self, core: usize, pipe: u8) {
         let id = (core as u32) << 3 | u32::from(pipe);
-        let f = &mut self.cores[core].pipes[usize::from(pipe)].flow;
+        let p = &mut self.cores[core].pipes[usize::from(pipe)];
+        let f = &mut p.flow;
+        if f.back > 0.0 {
+            // Lines leave while the copy goes on, but one copy's lines at a time.
+            if p.writing_back {
+                p.held = true;
+                return;
+            }
+            p.writing_back = true;
+            self.hbm.start(self.now, id | BACK, f.back, self.write_back);
+            f.back = 0.0;
+        }
         f.stage = self.now;
         if f.hbm > 0.0 {
             f.phase = Phase::Hbm;
             self.hbm.start(self.now, id, f.hbm, f.hbm_limit);
         } else if f.l2 > 0.0 {
-            f.phase = Phase::L2;
-            self.l2.start(self.now, id, f.l2, f.l2_limit);
+            self.enter_l2(core, pipe);
         } else {
             self.flow_ended(core, pipe);
         }
     }
 
-    fn stage_ended(&mut self, core: usize, pipe: u8) {
+    fn enter_l2(&mut self, core: usize, pipe: u8) {
         let id = (core as u32) << 3 | u32::from(pipe);
+        let f = &mut self.cores[core].pipes[usize::from(pipe)].flow;
+        f.phase = Phase::L2;
+        let side = if f.write { &mut self.l2_write } else { &mut self.l2 };
+        side.start(self.now, id, f.l2, f.l2_limit);
+    }
+
+    fn stage_ended(&mut self, core: usize, pipe: u8) {
         let f = &mut self.cores[core].pipes[usize::from(pipe)].flow;
         if f.phase == Phase::Hbm {
             f.hbm_cycles = self.now - f.stage;
             f.stage = self.now;
             if f.l2 > 0.0 {
-                f.phase = Phase::L2;
-                self.l2.start(self.now, id, f.l2, f.l2_limit);
+                self.enter_l2(core, pipe);
                 return;
             }
         }
@@ -1095,7 +1166,7 @@ impl<'a> Engine<'a> {
             let other = self.spans[core][f.gate as usize].end;
             (end, cause) = later(end, cause, other, Node::end(core, f.gate));
         }
-        let begin = f.dispatch.max(p.last);
+        let begin = f.begin.max(p.last);
         let l2_cycles = if f.l2 > 0.0 { self.now - f.stage } else { 0.0 };
         let shared = |cycles: f64, bytes: f64, limit: f64| bytes > 0.0 && cycles > 1.05 * bytes / limit;
         let mut weights = [(Limit::Latency, f.entry - begin), (Limit::Hbm, 0.0), (Limit::L2, 0.0), (Limit::Port, 0.0)];
@@ -1127,7 +1198,7 @@ impl<'a> Engine<'a> {
                     site: site.map_or_else(String::new, |(file, line)| format!("{file}:{line}")),
                 });
             };
-            let cross = |r: &Record| format!("cross-core flag {} of mode {}", r.id, r.mode);
+            let cross = |r: &Record| format!("cross-core flag {}", r.id);
             let flag = |r: &Record| {
                 let (from, to) = (PIPE_NAMES[usize::from(r.pipe)], PIPE_NAMES[usize::from(r.pipe2)]);
                 format!("flag {} from {from} to {to}", r.id)
@@ -1167,10 +1238,13 @@ const NO_FLOW: Flow = Flow {
     phase: Phase::Idle,
     record: 0,
     gate: NO_GATE,
+    write: false,
+    begin: 0.0,
     dispatch: 0.0,
     dispatch_cause: Node::NONE,
     entry: 0.0,
     stage: 0.0,
+    back: 0.0,
     hbm: 0.0,
     l2: 0.0,
     hbm_limit: 1.0,
@@ -1196,6 +1270,8 @@ impl<'a> Core<'a> {
             last: 0.0,
             last_node: Node::NONE,
             flow: NO_FLOW,
+            writing_back: false,
+            held: false,
         };
         Self {
             records,
@@ -1213,7 +1289,8 @@ impl<'a> Core<'a> {
             unit_mmad: NO_GATE,
             unit_fix: NO_GATE,
             syncs: [0; 2],
-            waits: HashMap::new(),
+            arrived: std::array::from_fn(|_| VecDeque::new()),
+            crossing: 0,
             pipes: std::array::from_fn(|_| pipe()),
             flags: (0..PIPES * PIPES * IDS).map(|_| VecDeque::new()).collect(),
         }
