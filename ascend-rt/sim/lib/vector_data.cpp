@@ -470,12 +470,21 @@ void gather(const MoveCall &call, bool scatter)
     const VecArg &f = call.arg[far];
     uint64_t end = f.buffer.bytes != 0 ? f.buffer.base + f.buffer.bytes : capacity(Mem::UB);
     p.limit = f.bytes != 0 ? f.bytes : end > f.addr ? end - f.addr : 0;
+    // A tensor that was cut from a buffer reaches to its end: what is touched of it ends at the latest where another operand
+    // begins.
+    uint64_t region = p.limit;
+    for (int i = 0; i < 3; i++) {
+        if (i != far && call.arg[i].addr > p.far && call.arg[i].addr - p.far < region) {
+            region = call.arg[i].addr - p.far;
+        }
+    }
+    check_apart(call.arg[near], p.near.at(p.shape.rows() - 1, lanes - 1) + size - p.near.addr, f, region, "src", call.api, call.site);
     Instr in;
     vector_instr(in, call.api, call.site, call.arg[near].type, static_cast<uint32_t>(size), p.shape.elements(), p.shape.rows());
     touch(in, scatter ? "src" : "dst", scatter ? Use::Read : Use::Write, call.arg[near], p.near, p.shape, 0, !scatter);
     touch(in, "offsets", Use::Read, call.arg[2], p.offsets, p.shape);
     // Which elements of the other one are touched is known when it runs.
-    Operand &o = touch_run(in, scatter ? "dst" : "src", scatter ? Use::Update : Use::Read, f, p.far, p.limit);
+    Operand &o = touch_run(in, scatter ? "dst" : "src", scatter ? Use::Update : Use::Read, f, p.far, region);
     o.strict = false;
     in.put(p);
     in.effect = run_gather;
@@ -542,7 +551,13 @@ void vector_gatherb(const MoveCall &call)
     s.repeats = p.repeats;
     touch(in, "dst", Use::Write, call.arg[0], track(call.arg[0]), s);
     touch_run(in, "offset", Use::Read, call.arg[2], p.offsets, 32ull * p.repeats);
-    Operand &o = touch_run(in, "src", Use::Read, f, p.src, p.limit);
+    uint64_t region = p.limit;
+    for (int i = 0; i < 3; i += 2) {
+        if (call.arg[i].addr > p.src && call.arg[i].addr - p.src < region) {
+            region = call.arg[i].addr - p.src;
+        }
+    }
+    Operand &o = touch_run(in, "src", Use::Read, f, p.src, region);
     o.strict = false;
     in.put(p);
     in.effect = [](Exec &x, const Instr &i) {
@@ -592,6 +607,7 @@ void vector_brcb(const MoveCall &call)
     s.repeats = p.repeats;
     touch(in, "dst", Use::Write, call.arg[0], track(call.arg[0]), s);
     touch_run(in, "src", Use::Read, call.arg[1], p.src, 8ull * p.size * p.repeats);
+    check_apart(call.arg[0], (p.repeats - 1ull) * p.rep + 7ull * p.blk + kBlock, call.arg[1], 8ull * p.size * p.repeats, "src", call.api, call.site);
     in.put(p);
     in.effect = [](Exec &x, const Instr &i) {
         const BlocksWork &w = i.get<BlocksWork>();
@@ -624,7 +640,8 @@ struct GatherMaskWork {
     uint64_t bits; // address of the pattern
     uint32_t bits_rep;
     uint64_t dst;
-    uint64_t most; // elements that the destination's region has room for
+    uint64_t most; // elements that may be kept
+    uint64_t room; // bytes of the destination
 };
 
 // Element `i` of a repeat: in counter mode a repeat may be longer than 256 B; then its blocks go on with the block stride.
@@ -655,16 +672,16 @@ void run_gather_mask(Exec &x, const Instr &in)
     for (uint32_t r = 0; r < p.repeats; r++) {
         for (uint32_t i = 0; i < p.lanes; i++) {
             if (gather_mask_bit(x, p, r, i)) {
+                if ((n + 1) * size > p.room) {
+                    x.fail(Rule::Bounds, "more elements are kept than the destination has room for (%llu bytes)",
+                           static_cast<unsigned long long>(p.room));
+                }
                 memmove(ub + p.dst + n * size, ub + p.src.at(r, i), size);
                 n++;
             }
         }
     }
     x.state().reserved_count = n;
-    // What lies behind the last element keeps no defined value.
-    if (n < p.most) {
-        x.define(Mem::UB, p.dst + n * size, (p.most - n) * size, false);
-    }
 }
 
 void taint_gather_mask(Exec &x, const Instr &in)
@@ -682,9 +699,6 @@ void taint_gather_mask(Exec &x, const Instr &in)
                 n++;
             }
         }
-    }
-    if (n < p.most) {
-        x.define(Mem::UB, p.dst + n * size, (p.most - n) * size, false);
     }
 }
 
@@ -738,13 +752,23 @@ uint64_t vector_gather_mask(const MoveCall &call)
     s.repeats = p.repeats;
     Instr in;
     vector_instr(in, call.api, call.site, call.arg[0].type, size, elements, static_cast<uint32_t>((elements * size + kRepeat - 1) / kRepeat));
+    const VecArg &d = call.arg[0];
+    uint64_t end = d.buffer.bytes != 0 ? d.buffer.base + d.buffer.bytes : capacity(Mem::UB);
+    p.room = d.bytes != 0 ? d.bytes : end > d.addr ? end - d.addr : 0;
     if (p.most != 0) {
-        uint64_t room = p.most * size;
-        if (p.pattern == 0 && call.arg[0].bytes != 0 && call.arg[0].bytes < room) {
-            room = call.arg[0].bytes; // no more is kept than the tensor takes, or the effect says so
-            p.most = room / size;
+        uint64_t bytes = p.most * size;
+        if (p.pattern != 0) {
+            touch_run(in, "dst", Use::Write, d, p.dst, bytes);
+        } else {
+            // How many are kept is known when it runs: no more than fit before another operand, and what is not written stays.
+            bytes = p.room < bytes ? p.room : bytes;
+            for (int i = 1; i < 3; i++) {
+                if (call.arg[i].addr > p.dst && call.arg[i].addr - p.dst < bytes) {
+                    bytes = call.arg[i].addr - p.dst;
+                }
+            }
+            touch_run(in, "dst", Use::Update, d, p.dst, bytes).strict = false;
         }
-        touch_run(in, "dst", Use::Write, call.arg[0], p.dst, room);
     }
     touch(in, "src0", Use::Read, call.arg[1], p.src, s, 0, p.pattern == 7);
     if (tensor) {
