@@ -69,7 +69,8 @@ fn build() -> Result<(), String> {
     std::thread::scope(|scope| {
         let others: Vec<_> = ARCHS[1..].iter().map(|arch| scope.spawn(|| compile(arch))).collect();
         let first = compile(ARCHS[0]);
-        let others = others.into_iter().map(|other| other.join().unwrap_or(Err("a compiler's thread ended".to_owned())));
+        let others =
+            others.into_iter().map(|other| other.join().unwrap_or(Err("a compiler's thread ended".to_owned())));
         others.fold(first, |before, other| before.and(other))
     })
 }
