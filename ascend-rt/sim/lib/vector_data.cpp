@@ -83,20 +83,40 @@ void run_compare(Exec &x, const Instr &in)
     const Shape &s = p.shape;
     const uint8_t *value = reinterpret_cast<const uint8_t *>(&p.value);
     uint64_t bytes = (static_cast<uint64_t>(s.repeats) * s.lanes + s.tail) / 8;
-    if (p.type == ASCEND_TWIN_F32 && p.a.row_dense() && (p.scalar || p.b.row_dense())) {
+    if (p.type == ASCEND_TWIN_F32 && p.a.row_dense() && (p.scalar || p.b.row_dense()) && s.full() && !p.b.single) {
         // The usual case, a byte of eight results at a time.
-        float fixed = load<float>(value);
-        for (uint64_t i = 0; i < bytes; i++) {
-            uint32_t repeat = static_cast<uint32_t>(i * 8 / s.lanes), lane = static_cast<uint32_t>(i * 8 % s.lanes);
-            const uint8_t *a = ub + p.a.at(repeat, lane), *b = p.scalar ? nullptr : ub + p.b.at(repeat, lane);
-            uint32_t r = 0;
-            for (uint32_t j = 0; j < 8; j++) {
-                float u = load<float>(a + 4 * j), v = p.scalar ? fixed : load<float>(b + 4 * j);
-                r |= static_cast<uint32_t>(holds(p.mode, u, v) && s.on(repeat, lane + j)) << j;
-            }
-            ub[p.dst + i] = static_cast<uint8_t>(r);
+        float x8[8], y8[8];
+        for (float &y : y8) {
+            y = load<float>(value);
         }
-        return;
+        auto run = [&](auto holds_one) {
+            for (uint64_t i = 0; i < bytes; i++) {
+                uint32_t repeat = static_cast<uint32_t>(i * 8 / s.lanes), lane = static_cast<uint32_t>(i * 8 % s.lanes);
+                memcpy(x8, ub + p.a.at(repeat, lane), 32);
+                if (!p.scalar) {
+                    memcpy(y8, ub + p.b.at(repeat, lane), 32);
+                }
+                uint32_t r = 0;
+                for (uint32_t j = 0; j < 8; j++) {
+                    r |= static_cast<uint32_t>(holds_one(x8[j], y8[j])) << j;
+                }
+                ub[p.dst + i] = static_cast<uint8_t>(r);
+            }
+        };
+        switch (static_cast<AscendC::CMPMODE>(p.mode)) {
+        case AscendC::CMPMODE::LT:
+            return run([](float a, float b) { return a < b; });
+        case AscendC::CMPMODE::GT:
+            return run([](float a, float b) { return a > b; });
+        case AscendC::CMPMODE::EQ:
+            return run([](float a, float b) { return a == b; });
+        case AscendC::CMPMODE::LE:
+            return run([](float a, float b) { return a <= b; });
+        case AscendC::CMPMODE::GE:
+            return run([](float a, float b) { return a >= b; });
+        case AscendC::CMPMODE::NE:
+            return run([](float a, float b) { return a != b; });
+        }
     }
     for (uint64_t i = 0; i < bytes; i++) {
         uint32_t r = 0;
@@ -273,7 +293,25 @@ void run_select(Exec &x, const Instr &in)
     if (p.reg && p.mode == 1) {
         memcpy(&value, x.state().cmpmask, 8);
     }
+    bool dense = p.dst.row_dense() && p.a.row_dense() && (!p.tensor || p.b.row_dense()) && (size == 4 || size == 2);
     for (uint32_t r = 0; r < s.rows(); r++) {
+        uint32_t first = r < s.repeats ? s.prefix : s.tail;
+        if (dense && first != 0) {
+            const uint8_t *bits = p.reg && p.mode == 0 ? x.state().cmpmask : ub + p.mask + (p.mode == 0 ? 0 : r * (s.lanes / 8));
+            uint8_t *to = ub + p.dst.at(r, 0);
+            const uint8_t *a = ub + p.a.at(r, 0), *b = p.tensor ? ub + p.b.at(r, 0) : nullptr;
+            auto run = [&](auto zero) {
+                using T = decltype(zero);
+                T fixed = load<T>(reinterpret_cast<const uint8_t *>(&value));
+                for (uint32_t lane = 0; lane < first; lane++) {
+                    T u = load<T>(a + lane * sizeof(T)), v = b != nullptr ? load<T>(b + lane * sizeof(T)) : fixed;
+                    T chosen = (bits[lane / 8] >> (lane % 8)) & 1 ? u : v;
+                    memcpy(to + lane * sizeof(T), &chosen, sizeof(T));
+                }
+            };
+            size == 4 ? run(uint32_t{}) : run(uint16_t{});
+            continue;
+        }
         for (uint32_t lane = 0; lane < s.lanes; lane++) {
             if (!s.on(r, lane)) {
                 continue;
@@ -417,11 +455,18 @@ void run_gather(Exec &x, const Instr &in)
     const GatherWork &p = in.get<GatherWork>();
     uint8_t *ub = x.at(Mem::UB, 0);
     size_t size = p.near.bits / 8u;
-    each_lane(p.shape, [&](uint32_t r, uint32_t lane) {
-        uint64_t at = gather_at(x, p, r, lane);
-        uint8_t *near = ub + p.near.at(r, lane), *far = ub + at;
-        p.scatter ? memcpy(far, near, size) : memcpy(near, far, size);
-    });
+    auto run = [&](auto zero) {
+        using T = decltype(zero);
+        each_lane(p.shape, [&](uint32_t r, uint32_t lane) {
+            uint64_t at = p.base + load<uint32_t>(ub + p.offsets.at(r, lane));
+            if (at % sizeof(T) != 0 || at + sizeof(T) > p.limit) {
+                gather_at(x, p, r, lane); // says what is wrong
+            }
+            uint8_t *near = ub + p.near.at(r, lane), *far = ub + p.far + at;
+            p.scatter ? memcpy(far, near, sizeof(T)) : memcpy(near, far, sizeof(T));
+        });
+    };
+    size == 1 ? run(uint8_t{}) : size == 2 ? run(uint16_t{}) : size == 4 ? run(uint32_t{}) : run(uint64_t{});
 }
 
 void taint_gather(Exec &x, const Instr &in)
@@ -614,9 +659,14 @@ void vector_brcb(const MoveCall &call)
         uint8_t *ub = x.at(Mem::UB, 0);
         for (uint32_t b = 0; b < 8 * w.repeats; b++) {
             uint8_t *to = ub + w.dst + static_cast<uint64_t>(b / 8) * w.rep + static_cast<uint64_t>(b % 8) * w.blk;
-            for (uint32_t k = 0; k < kBlock; k += w.size) {
-                memcpy(to + k, ub + w.src + static_cast<uint64_t>(b) * w.size, w.size);
-            }
+            auto run = [&](auto zero) {
+                using T = decltype(zero);
+                T v = load<T>(ub + w.src + static_cast<uint64_t>(b) * sizeof(T));
+                for (uint32_t k = 0; k < kBlock; k += sizeof(T)) {
+                    memcpy(to + k, &v, sizeof(T));
+                }
+            };
+            w.size == 1 ? run(uint8_t{}) : w.size == 2 ? run(uint16_t{}) : w.size == 4 ? run(uint32_t{}) : run(uint64_t{});
         }
     };
     in.taint = [](Exec &x, const Instr &i) {
@@ -669,6 +719,23 @@ void run_gather_mask(Exec &x, const Instr &in)
     uint8_t *ub = x.at(Mem::UB, 0);
     size_t size = p.src.bits / 8u;
     uint64_t n = 0;
+    if (p.pattern != 0 && p.most * size <= p.room) {
+        uint32_t begin = p.pattern == 1 || p.pattern == 7 ? 0 : p.pattern == 2 ? 1 : p.pattern - 3;
+        uint32_t step = p.pattern == 7 ? 1 : p.pattern <= 2 ? 2 : 4;
+        auto run = [&](auto zero) {
+            using T = decltype(zero);
+            for (uint32_t r = 0; r < p.repeats; r++) {
+                for (uint32_t i = begin; i < p.lanes; i += step) {
+                    T v = load<T>(ub + p.src.at(r, i));
+                    memcpy(ub + p.dst + n * sizeof(T), &v, sizeof(T));
+                    n++;
+                }
+            }
+        };
+        size == 1 ? run(uint8_t{}) : size == 2 ? run(uint16_t{}) : run(uint32_t{});
+        x.state().reserved_count = n;
+        return;
+    }
     for (uint32_t r = 0; r < p.repeats; r++) {
         for (uint32_t i = 0; i < p.lanes; i++) {
             if (gather_mask_bit(x, p, r, i)) {
