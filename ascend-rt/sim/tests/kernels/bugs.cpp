@@ -17,7 +17,7 @@
 //    4 tail_over_read                  bounds
 //    4 tail_unaligned                  alignment
 //    4 tail_over_neighbour             hazard-waw (2 blocks)
-//    5 pitch_over_16_bit               range
+//    5 pitch_over_16_bit               range (2201; 3510 has 64 bits)
 //    5 repeat_over_255                 range
 //    5 mmad_k_over_4095                range
 //    6 ub_over_capacity                capacity
@@ -99,7 +99,7 @@ extern "C" __global__ __aicore__ void ok01_missing_flag(GM_ADDR in, GM_ADDR out,
 namespace {
 __aicore__ inline void TwoSteps(GM_ADDR in, GM_ADDR out, bool barrier)
 {
-    LocalTensor<float> a = Ub(0, 256), b = Ub(1024, 256);
+    LocalTensor<float> a = Ub(0, 256), b = Ub(1024, 256), c = Ub(2048, 256);
     DataCopy(a, Floats(in, 4096), 256);
     SetFlag<HardEvent::MTE2_V>(EVENT_ID0);
     WaitFlag<HardEvent::MTE2_V>(EVENT_ID0);
@@ -107,20 +107,18 @@ __aicore__ inline void TwoSteps(GM_ADDR in, GM_ADDR out, bool barrier)
     if (barrier) {
         PipeBarrier<PIPE_V>();
     }
-    Muls(b, b, 2.0f, 256);
+    Muls(c, b, 2.0f, 256);
     SetFlag<HardEvent::V_MTE3>(EVENT_ID0);
     WaitFlag<HardEvent::V_MTE3>(EVENT_ID0);
-    DataCopy(Floats(out, 4096), b, 256);
+    DataCopy(Floats(out, 4096), c, 256);
 }
 } // namespace
 
-#if __NPU_ARCH__ == 2201
 extern "C" __global__ __aicore__ void bug01_missing_barrier(GM_ADDR in, GM_ADDR out, GM_ADDR work)
 {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
     TwoSteps(in, out, false);
 }
-#endif
 extern "C" __global__ __aicore__ void ok01_missing_barrier(GM_ADDR in, GM_ADDR out, GM_ADDR work)
 {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
@@ -133,6 +131,7 @@ namespace {
 
 struct Product {
     bool l1Filled = true; // MTE2_MTE1
+    bool l0Free = true; // M_MTE1
     bool initLater = false; // the second step of K starts the sums again
     bool neverInit = false; // no step of K starts them
     bool quant = true; // F322BF16 for BF16 out
@@ -182,7 +181,9 @@ __aicore__ inline void Multiply(GM_ADDR in, GM_ADDR out, const Product &what)
     }
     SetFlag<HardEvent::M_MTE1>(EVENT_ID0);
     for (uint32_t k = 0; k < kK; k += 16) {
-        WaitFlag<HardEvent::M_MTE1>(EVENT_ID0);
+        if (what.l0Free) {
+            WaitFlag<HardEvent::M_MTE1>(EVENT_ID0);
+        }
         LoadLeft(l0a, l1a, k, what);
         LoadData2DParams p;
         p.repeatTimes = kColumns / 16;
@@ -198,7 +199,9 @@ __aicore__ inline void Multiply(GM_ADDR in, GM_ADDR out, const Product &what)
         m.cmatrixInitVal = what.initLater || (k == 0 && !what.neverInit);
         Mmad(l0c, l0a, l0b, m);
         PipeBarrier<PIPE_M>();
-        SetFlag<HardEvent::M_MTE1>(EVENT_ID0);
+        if (what.l0Free) {
+            SetFlag<HardEvent::M_MTE1>(EVENT_ID0);
+        }
     }
     WaitFlag<HardEvent::M_MTE1>(EVENT_ID0);
     SetFlag<HardEvent::M_FIX>(EVENT_ID0);
@@ -218,7 +221,7 @@ __aicore__ inline void Multiply(GM_ADDR in, GM_ADDR out, const Product &what)
 #endif
     f.nSize = kColumns;
     f.mSize = what.rows;
-    f.srcStride = kRows;
+    f.srcStride = what.rows <= 16 ? 16 : kRows;
     f.dstStride = kColumns;
     f.quantPre = what.quant ? QuantMode_t::F322BF16 : QuantMode_t::NoQuant;
     Fixpipe<bfloat16_t, float, CFG_ROW_MAJOR>(c, l0c, f);
@@ -306,6 +309,14 @@ extern "C" __global__ __aicore__ void ok03_reuse_before_read(GM_ADDR in, GM_ADDR
     OneBuffer(in, out, true);
 }
 
+extern "C" __global__ __aicore__ void bug03_reuse_of_l0(GM_ADDR in, GM_ADDR out, GM_ADDR work)
+{
+    KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIC_ONLY);
+    Product p;
+    p.l0Free = false;
+    Multiply(in, out, p);
+}
+
 // --- 4 ---
 
 extern "C" __global__ __aicore__ void bug04_tail_over_read(GM_ADDR in, GM_ADDR out, GM_ADDR work)
@@ -358,7 +369,6 @@ extern "C" __global__ __aicore__ void ok04_tail_over_neighbour(GM_ADDR in, GM_AD
 
 // --- 5 ---
 
-#if __NPU_ARCH__ == 2201
 extern "C" __global__ __aicore__ void bug05_pitch_over_16_bit(GM_ADDR in, GM_ADDR out, GM_ADDR work)
 {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIC_ONLY);
@@ -376,7 +386,6 @@ extern "C" __global__ __aicore__ void bug05_pitch_over_16_bit(GM_ADDR in, GM_ADD
     a.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(in), 8192);
     DataCopy(LocalTensor<bfloat16_t>(TPosition::A1, 0, 256), a, p);
 }
-#endif
 extern "C" __global__ __aicore__ void bug05_repeat_over_255(GM_ADDR in, GM_ADDR out, GM_ADDR work)
 {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
@@ -682,6 +691,8 @@ __aicore__ inline void ReadTwice(GM_ADDR in, GM_ADDR out, bool clean)
     DataCopy(a, Floats(in, 4096), 256);
     SetFlag<HardEvent::MTE2_MTE3>(EVENT_ID0);
     WaitFlag<HardEvent::MTE2_MTE3>(EVENT_ID0);
+    SetFlag<HardEvent::S_MTE3>(EVENT_ID0);
+    WaitFlag<HardEvent::S_MTE3>(EVENT_ID0);
     DataCopy(o, a, 256);
     SetFlag<HardEvent::MTE3_S>(EVENT_ID0);
     WaitFlag<HardEvent::MTE3_S>(EVENT_ID0);
