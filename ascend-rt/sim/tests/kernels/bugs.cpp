@@ -136,7 +136,6 @@ struct Product {
     bool neverInit = false; // no step of K starts them
     bool quant = true; // F322BF16 for BF16 out
     bool gap = false; // the gap of L0A taken for a stride
-    uint32_t rows = 32;
     uint32_t kOfMmad = 16;
 };
 
@@ -162,7 +161,7 @@ __aicore__ inline void Multiply(GM_ADDR in, GM_ADDR out, const Product &what)
     b.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(in) + kRows * kK, kK * kColumns);
     Nd2NzParams nz;
     nz.ndNum = 1;
-    nz.nValue = what.rows;
+    nz.nValue = kRows;
     nz.dValue = kK;
     nz.srcNdMatrixStride = 0;
     nz.srcDValue = kK;
@@ -193,7 +192,7 @@ __aicore__ inline void Multiply(GM_ADDR in, GM_ADDR out, const Product &what)
         SetFlag<HardEvent::MTE1_M>(EVENT_ID0);
         WaitFlag<HardEvent::MTE1_M>(EVENT_ID0);
         MmadParams m;
-        m.m = what.rows;
+        m.m = kRows;
         m.n = kColumns;
         m.k = what.kOfMmad;
         m.cmatrixInitVal = what.initLater || (k == 0 && !what.neverInit);
@@ -220,8 +219,8 @@ __aicore__ inline void Multiply(GM_ADDR in, GM_ADDR out, const Product &what)
     f.dstNdStride = 0;
 #endif
     f.nSize = kColumns;
-    f.mSize = what.rows;
-    f.srcStride = what.rows <= 16 ? 16 : kRows;
+    f.mSize = kRows;
+    f.srcStride = kRows;
     f.dstStride = kColumns;
     f.quantPre = what.quant ? QuantMode_t::F322BF16 : QuantMode_t::NoQuant;
     Fixpipe<bfloat16_t, float, CFG_ROW_MAJOR>(c, l0c, f);
@@ -425,8 +424,8 @@ extern "C" __global__ __aicore__ void bug06_ub_over_capacity_by_hand(GM_ADDR in,
 // --- 7, 8, 9, 10 ---
 
 namespace {
-// [32, 32] times [32, 32]. 2201 wants the fractals of L0A row by row, 3510 column by column.
-__aicore__ inline void Square(GM_ADDR in, GM_ADDR out, bool rowByRow)
+// The first rows of [32, 32] times [32, 32]. 2201 wants the fractals of L0A row by row, 3510 column by column.
+__aicore__ inline void Square(GM_ADDR in, GM_ADDR out, bool rowByRow, uint32_t rows)
 {
     LocalTensor<bfloat16_t> l1(TPosition::A1, 0, 2048), l0a(TPosition::A2, 0, 1024), l0b(TPosition::B2, 0, 1024);
     LocalTensor<float> l0c(TPosition::CO1, 0, 1024);
@@ -459,7 +458,7 @@ __aicore__ inline void Square(GM_ADDR in, GM_ADDR out, bool rowByRow)
     SetFlag<HardEvent::MTE1_M>(EVENT_ID0);
     WaitFlag<HardEvent::MTE1_M>(EVENT_ID0);
     MmadParams m;
-    m.m = 32;
+    m.m = rows;
     m.n = 32;
     m.k = 32;
     m.cmatrixInitVal = true;
@@ -474,8 +473,8 @@ __aicore__ inline void Square(GM_ADDR in, GM_ADDR out, bool rowByRow)
     f.ndNum = 1;
 #endif
     f.nSize = 32;
-    f.mSize = 32;
-    f.srcStride = 32;
+    f.mSize = rows;
+    f.srcStride = rows <= 16 ? 16 : 32;
     f.dstStride = 32;
     f.quantPre = QuantMode_t::F322BF16;
     Fixpipe<bfloat16_t, float, CFG_ROW_MAJOR>(c, l0c, f);
@@ -485,12 +484,12 @@ __aicore__ inline void Square(GM_ADDR in, GM_ADDR out, bool rowByRow)
 extern "C" __global__ __aicore__ void bug07_l0a_layout(GM_ADDR in, GM_ADDR out, GM_ADDR work)
 {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIC_ONLY);
-    Square(in, out, __NPU_ARCH__ == 3510);
+    Square(in, out, __NPU_ARCH__ == 3510, 32);
 }
 extern "C" __global__ __aicore__ void ok07_l0a_layout(GM_ADDR in, GM_ADDR out, GM_ADDR work)
 {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIC_ONLY);
-    Square(in, out, __NPU_ARCH__ != 3510);
+    Square(in, out, __NPU_ARCH__ != 3510, 32);
 }
 extern "C" __global__ __aicore__ void bug08_sums_start_again(GM_ADDR in, GM_ADDR out, GM_ADDR work)
 {
@@ -848,9 +847,7 @@ extern "C" __global__ __aicore__ void ok19_exp_of_masked_row(GM_ADDR in, GM_ADDR
 extern "C" __global__ __aicore__ void bug20_one_row(GM_ADDR in, GM_ADDR out, GM_ADDR work)
 {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIC_ONLY);
-    Product p;
-    p.rows = 1;
-    Multiply(in, out, p);
+    Square(in, out, __NPU_ARCH__ != 3510, 1);
 }
 
 // --- 22 ---
