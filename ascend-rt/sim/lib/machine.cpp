@@ -1664,6 +1664,8 @@ void at_end(void (*check)(void *), void *data) { core().end_checks.emplace_back(
 
 void run_all(Launch &l)
 {
+    // A launch that was stopped leaves the instruction that did it.
+    running = nullptr;
     const uint32_t blocks = l.request->blocks;
     const bool mix = l.per_block > 1;
     const bool cube = l.cores[0]->cube;
