@@ -911,6 +911,12 @@ fn words_name_the_bottleneck_its_reason_and_its_place() {
     }
     assert!(words.contains("DataCopy at kernel.cpp:1"), "{words}");
     assert!(words.contains("the flag MTE2->V at kernel.cpp:14"), "{words}");
+    // One slot between the cores: while the cube core refills it, the vector core has nothing to do.
+    let p = Grouped { rows: 256, blocks: 2, vectors: 1, depth: 1, base_m: 128, fused: false };
+    let program = programs::grouped(&p);
+    let words = replay(&program, &chip("910B3")).summary(&program).join("\n");
+    assert!(words.contains("V is the bottleneck"), "{words}");
+    assert!(words.contains("The cross-core flag 5 at kernel.cpp:68 costs"), "{words}");
 }
 
 #[test]
@@ -1048,15 +1054,4 @@ fn constants_of_the_programs_are_those_of_the_interface() {
     assert_eq!((S, V, M, MTE1, MTE2, MTE3, FIX), (0, 1, 2, 3, 4, 5, 6));
     assert_eq!([usize::from(MTE1), usize::from(FIX)].map(|p| PIPES[p]), ["MTE1", "FIX"]);
     assert_eq!((GM, L1, L0A, L0C, UB), (0, 1, 2, 4, 5));
-}
-
-#[test]
-#[ignore]
-fn dump() {
-    let (program, t) = small();
-    write_html(&mut std::fs::File::create("/tmp/t1.html").unwrap(), &program, &t).unwrap();
-    write_chrome_trace(&mut std::fs::File::create("/tmp/t1.json").unwrap(), &program, &t).unwrap();
-    let program = programs::matmul(&half(24));
-    let t = replay(&program, &chip("910B1"));
-    write_html(&mut std::io::BufWriter::new(std::fs::File::create("/tmp/t2.html").unwrap()), &program, &t).unwrap();
 }

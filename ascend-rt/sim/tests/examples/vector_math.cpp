@@ -599,6 +599,24 @@ EXAMPLE(nothing_to_do, "Add")
     expect_each(b.out(dst, 64), 64, [](size_t) { return 7.0; });
 }
 
+EXAMPLE(operators, "Add")
+{
+    Bench b(gm);
+    auto x = b.fill<float>(512, ramp), y = b.fill<float>(512, [](size_t i) { return i + 513.0; });
+    auto sum = b.room<float>(512), difference = b.room<float>(512), product = b.room<float>(512), ratio = b.room<float>(512);
+    auto less = b.room<uint8_t>(64);
+    sum = x + y;
+    difference = x - y;
+    product = x * y;
+    ratio = y / x;
+    less = x < y;
+    expect_each(b.out(sum, 512), 512, [](size_t i) { return 514.0 + 2 * static_cast<double>(i); });
+    expect_each(b.out(difference, 512), 512, [](size_t) { return -512.0; });
+    expect_each(b.out(product, 512), 512, [](size_t i) { return ramp(i) * (ramp(i) + 512); });
+    expect_each(b.out(ratio, 512), 512, [](size_t i) { return (ramp(i) + 512) / ramp(i); }, 1e-4);
+    expect_each(b.out(less, 64), 64, [](size_t) { return 255.0; });
+}
+
 #if __NPU_ARCH__ == 3510
 EXAMPLE(add_bf16, "Add")
 {
