@@ -25,7 +25,7 @@
 //    7 l0a_layout                      result
 //    8 sums_start_again                result
 //    8 sums_never_start                undefined or read-before-write
-//    9 gap_as_stride                   read-before-write
+//    9 gap_as_stride                   read-before-write (2201; 3510 ignores the gap)
 //   10 quant_not_set                   quant
 //   11 counter_mode_left               state-left
 //   11 mask_left                       state-left
