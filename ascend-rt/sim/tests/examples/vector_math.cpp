@@ -599,6 +599,29 @@ EXAMPLE(nothing_to_do, "Add")
     expect_each(b.out(dst, 64), 64, [](size_t) { return 7.0; });
 }
 
+// Values of the element types as scalars of a kernel.
+EXAMPLE(half_as_a_number, "内置数据类型")
+{
+    (void)gm;
+    auto check = [](bool good, ascend_twin::Site site = ascend_twin::Site::here()) {
+        if (!good) {
+            ascend_twin::fail(ascend_twin::Rule::Assert, "half", nullptr, site, "another value");
+        }
+    };
+    constexpr half a = 1.75;
+    static_assert(a.bits == 0x3f00, "0 01111 1100000000");
+    half b = 2, sum = a + b, less = -a;
+    check(sum.bits == 0x4380 && less.bits == 0xbf00);
+    check(a * b == 3.5f && a + 1 == 2.75f && b / 4 == 0.5f && a < b && b >= 2 && a != b);
+    check(static_cast<int32_t>(a) == 1 && static_cast<float>(half(65520.0f)) == INFINITY && half(6e-8f).bits == 1);
+    b += 0.5f;
+    check(b == 2.5f);
+    bfloat16_t c = 1.75f;
+    check(c.bits == 0x3fe0 && static_cast<float>(c) + 1 == 2.75f);
+    check(static_cast<float>(fp8_e5m2_t(1.75 * 32768)) == 57344.0f && fp8_e4m3fn_t(-0.001953125 * 1).bits == 0x81);
+    check(static_cast<float>(hifloat8_t(-14)) == -14.0f && fp8_e8m0_t(8).bits == 130);
+}
+
 EXAMPLE(operators, "Add")
 {
     Bench b(gm);
