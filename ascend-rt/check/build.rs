@@ -7,7 +7,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use ascend_build::Arch;
-use ascend_build::emit::{self, Blob};
+use ascend_build::emit::{self, Blob, Part};
+use ascend_build::twin;
 
 fn main() -> std::io::Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
@@ -31,8 +32,17 @@ fn generated(out: &Path) -> std::io::Result<()> {
     }
     table += "];\n";
     std::fs::write(out.join("archs.rs"), table)?;
-    std::fs::write(out.join("kernels.rs"), emit::rust("check", "a test", &blobs))?;
-    std::fs::write(out.join("empty.rs"), emit::rust("empty", "not built: a test", &[]))
+    let images = twin::ARCHS.map(|arch| {
+        let path = out.join(format!("check-{arch}.twin.so"));
+        (Blob::new(arch, path.clone(), b"twin"), path)
+    });
+    for (_, path) in &images {
+        std::fs::write(path, "twin")?;
+    }
+    let images = images.map(|(blob, _)| blob).into();
+    let text = emit::rust("check", &Part::built("a test", blobs), &Part::built("another test", images));
+    std::fs::write(out.join("kernels.rs"), text)?;
+    std::fs::write(out.join("empty.rs"), emit::rust("empty", &Part::none("a test"), &Part::none("another test")))
 }
 
 #[cfg(feature = "check-ffi")]

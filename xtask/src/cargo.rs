@@ -20,6 +20,12 @@ impl Call {
         Self { env: Vec::new(), args: args.split_whitespace().map(str::to_owned).collect() }
     }
 
+    /// More arguments, each as it is.
+    pub(crate) fn args(mut self, args: &[String]) -> Self {
+        self.args.extend_from_slice(args);
+        self
+    }
+
     pub(crate) fn env(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.env.push((name, value.into()));
         self

@@ -11,6 +11,7 @@ usage: cargo xtask <verb> [options]
 
   test     run all tests, then print a table op x backend x level and the totals
   build    build the device code of the operators with the CANN that is found, and list it by SoC
+  sim      compile a kernel for the twin, run it on made-up data, and report: `cargo xtask sim --help` has the options
   doctor   say what this machine has and lacks for each device, why, and what to do
   bindgen  with --check: compare the declarations of ascend-rt with genuine AscendCL headers
   tidy     check the tree: walls between crates, docs, leaks, licence lines, manifests
@@ -35,10 +36,11 @@ examples
   cargo xtask doctor
   cargo xtask test --op grouped-gemm --level avx2
   cargo xtask build --soc 910b
+  cargo xtask sim add.cpp --soc 910b3 --arg in:f16:4096 --arg in:f16:4096 --arg out:f16:4096 --seeds 20
   ACL_INCLUDE=/usr/local/Ascend/cann/include cargo xtask bindgen --check
 ";
 
-const VERBS: &[&str] = &["test", "build", "doctor", "bindgen", "tidy", "ci", "help"];
+const VERBS: &[&str] = &["test", "build", "sim", "doctor", "bindgen", "tidy", "ci", "help"];
 const OPTIONS: &[&str] = &["--dry-run", "--op", "--level", "--soc", "--check", "--identity", "--help"];
 /// The SIMD levels of `cpu-tiles`, as `CPU_TILES_LEVEL` spells them.
 pub(crate) const LEVELS: &[&str] = &["scalar", "avx2", "avx512", "avx512bf16"];
@@ -72,6 +74,8 @@ pub(crate) struct Request {
 pub(crate) enum Verb {
     Test(Selection),
     Build(Selection),
+    /// With the words that are for the other program.
+    Sim(Vec<String>),
     Doctor,
     Bindgen { identity: bool },
     Tidy,
@@ -96,7 +100,12 @@ impl Selection {
 }
 
 pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Request, Usage> {
-    let mut args = args.into_iter();
+    let mut args = args.into_iter().peekable();
+    if args.next_if(|arg| arg == "sim").is_some() {
+        // What follows is for the program that runs the kernel: its options are its own.
+        let (dry_run, words): (Vec<_>, Vec<_>) = args.partition(|arg| arg == "--dry-run");
+        return Ok(Request { verb: Verb::Sim(words), dry_run: !dry_run.is_empty() });
+    }
     let mut verb = None;
     let mut help = false;
     let mut dry_run = false;
@@ -119,6 +128,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Request, U
             "--identity" => identity = true,
             _ if name.starts_with('-') => return Err(unknown("option", name, OPTIONS)),
             _ if verb.is_none() => verb = Some(known("verb", name.to_owned(), VERBS)?),
+            _ if verb.as_deref() == Some("sim") => {}
             _ => return Err(Usage(format!("unexpected argument `{name}`"))),
         }
         if let Some(value) = inline {
@@ -126,6 +136,9 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Request, U
         }
     }
     let verb = verb.as_deref().filter(|_| !help).unwrap_or("help");
+    if verb == "sim" {
+        return Err(Usage("`sim` is the first word: what follows it is its own".to_owned()));
+    }
     let misplaced = |options: &str, verbs: &str| Err(Usage(format!("{options} belong to {verbs}")));
     if verb != "help" {
         if selection.level.is_some() && verb != "test" {
@@ -215,6 +228,17 @@ mod tests {
         assert_eq!(parsed("bindgen --identity --check").unwrap().verb, Verb::Bindgen { identity: true });
         assert_eq!(parsed("ci").unwrap(), Request { verb: Verb::Ci, dry_run: false });
         assert_eq!(parsed("--dry-run tidy").unwrap(), Request { verb: Verb::Tidy, dry_run: true });
+    }
+
+    #[test]
+    fn the_words_behind_sim_are_not_ours() {
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let line = "sim k.cpp --soc 910b3 --blocks=8 --level --help -Iinc";
+        assert_eq!(parsed(line).unwrap(), Request { verb: Verb::Sim(words(line)[1..].to_vec()), dry_run: false });
+        let request = parsed("sim --dry-run k.cpp").unwrap();
+        assert_eq!(request, Request { verb: Verb::Sim(words("k.cpp")), dry_run: true });
+        assert_eq!(parsed("sim").unwrap().verb, Verb::Sim(Vec::new()));
+        assert_eq!(message("--dry-run sim k.cpp"), "`sim` is the first word: what follows it is its own");
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod ci;
 mod cli;
 mod doctor;
 mod report;
+mod sim;
 mod system;
 mod test;
 mod tidy;
@@ -63,6 +64,11 @@ fn run(request: &Request) -> anyhow::Result<bool> {
             }
             plan.run()
         }
+        Verb::Sim(words) if request.dry_run => {
+            println!("  command    {}", sim::call(words));
+            Ok(true)
+        }
+        Verb::Sim(words) => sim::run(words),
         Verb::Doctor if request.dry_run => {
             doctor::describe();
             Ok(true)

@@ -48,6 +48,8 @@ pub(crate) struct Dependency {
     pub(crate) requirement: String,
     /// Given by path: a crate of this workspace.
     pub(crate) ours: bool,
+    /// Compiled only if a feature asks for it.
+    pub(crate) optional: bool,
 }
 
 /// The tables of a manifest that list dependencies.
@@ -65,6 +67,8 @@ pub(crate) enum Role {
     Runtime,
     /// `ascend-rt/build`: what build scripts call.
     Build,
+    /// `ascend-rt/sim`: kernels on any machine.
+    Twin,
     /// `ascend-rt/check`: the declarations of the runtime against genuine headers.
     Check,
     /// `ops/cpu`: formats, SIMD levels, tiles.
@@ -84,6 +88,7 @@ impl Role {
         match folder {
             "ascend-rt" => Some(Self::Runtime),
             "ascend-rt/build" => Some(Self::Build),
+            "ascend-rt/sim" => Some(Self::Twin),
             "ascend-rt/check" => Some(Self::Check),
             "ops/cpu" => Some(Self::Tiles),
             "ops/testkit" => Some(Self::Testkit),
@@ -181,6 +186,7 @@ impl Member {
                     },
                     requirement: text(&dependency["req"]),
                     ours: dependency["path"].is_string(),
+                    optional: dependency["optional"] == true,
                 })
                 .collect(),
         }
@@ -262,6 +268,7 @@ mod tests {
     fn roles_follow_the_folders() {
         assert_eq!(Role::of("ascend-rt"), Some(Role::Runtime));
         assert_eq!(Role::of("ascend-rt/build"), Some(Role::Build));
+        assert_eq!(Role::of("ascend-rt/sim"), Some(Role::Twin));
         assert_eq!(Role::of("ops/cpu"), Some(Role::Tiles));
         assert_eq!(Role::of("ops/grouped-gemm"), Some(Role::Op));
         assert_eq!(Role::of("ops/grouped-gemm/fuzz"), None);

@@ -322,9 +322,17 @@ fn twin_images(
     }
     directives.push("rerun-if-env-changed=CXX".to_owned());
     let place = |name| script.env.path(name).ok_or(Error::NoTwin { name });
-    let twin = Twin::find(&script.env, place("DEP_ASCEND_TWIN_INCLUDE")?, place("DEP_ASCEND_TWIN_LIB")?)?;
-    let archs = twin::ARCHS.into_iter().filter(|arch| asked_for.as_ref().is_none_or(|asked| asked.contains(arch)));
-    let units = archs.map(|arch| twin::unit(&twin, recipe, arch, &script.out)).collect::<Result<Vec<_>, _>>()?;
+    let (include, folder) = (place("DEP_ASCEND_TWIN_INCLUDE")?, place("DEP_ASCEND_TWIN_LIB")?);
+    let mut twin = Twin::find(&script.env, include, folder)?;
+    let mut read = Vec::new();
+    let mut units = Vec::new();
+    for arch in twin::ARCHS {
+        if asked_for.as_ref().is_none_or(|asked| asked.contains(&arch)) {
+            twin.library = Twin::archive(folder, arch);
+            units.push(twin::unit(&twin, recipe, arch, &script.out)?);
+            read.push(twin.library.clone());
+        }
+    }
     if units.is_empty() {
         directives.push(r#"rustc-cfg=ascend_twin="none""#.to_owned());
         return Ok(Part::none("ASCEND_RT_SOC names no architecture that the twin knows"));
@@ -332,7 +340,6 @@ fn twin_images(
     let commands = units.iter().map(twin::prepare).collect::<Result<Vec<_>, _>>()?;
     run_all(&commands, script.jobs())?;
 
-    let mut read = vec![twin.library.clone()];
     let mut blobs = Vec::new();
     for unit in units {
         for path in twin::read_by(&unit, recipe) {

@@ -80,7 +80,7 @@ pub struct Twin {
     pub flags: Vec<String>,
     /// The folder of `kernel_operator.h`.
     pub include: PathBuf,
-    /// `libascend_twin.a`.
+    /// The archive of the twin's library for one architecture.
     pub library: PathBuf,
 }
 
@@ -119,6 +119,12 @@ impl Twin {
         }
         let compiler = ["c++", "g++", "clang++"].into_iter().find_map(program).ok_or(Error::NoCompiler)?;
         Ok(found(compiler, Vec::new()))
+    }
+
+    /// The archive of an architecture in the folder where `ascend-sim` has put its libraries.
+    #[must_use]
+    pub fn archive(folder: &Path, arch: Arch) -> PathBuf {
+        folder.join(format!("libascend_twin_{}.a", arch.number()))
     }
 
     /// The first line of what the compiler says about itself.

@@ -9,3 +9,4 @@ mod commands;
 mod fake;
 mod script;
 mod states;
+mod twin;

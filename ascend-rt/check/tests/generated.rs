@@ -17,13 +17,17 @@ include!(concat!(env!("OUT_DIR"), "/archs.rs"));
 
 #[test]
 fn blobs_are_those_of_the_runtime() {
-    assert_eq!(full::BLOBS.len(), ARCHS.len());
+    let twins = [Target::Twin(Arch::DAV_2201), Target::Twin(Arch::DAV_3510)];
+    assert_eq!(full::BLOBS.len(), ARCHS.len() + twins.len());
+    assert_eq!(full::BLOBS[ARCHS.len()..].iter().map(|blob| blob.target).collect::<Vec<_>>(), twins);
+    assert!(full::BLOBS[ARCHS.len()..].iter().all(|blob| blob.bytes.as_ref() == b"twin"));
     for (blob, (number, name, _)) in full::BLOBS.iter().zip(ARCHS) {
         assert_eq!(blob.target, Target::Arch(Arch::from_number(*number)));
         assert_eq!(blob.bytes.as_ref(), name.as_bytes());
     }
-    assert_eq!(full::ORIGIN, "a test");
-    assert!(empty::BLOBS.is_empty() && empty::ORIGIN.starts_with("not built"));
+    assert!(full::ORIGIN.starts_with("a test: ") && full::TWIN_ORIGIN.starts_with("another test: "));
+    assert!(empty::BLOBS.is_empty());
+    assert_eq!([empty::ORIGIN, empty::TWIN_ORIGIN], ["not built: a test", "not built: another test"]);
 }
 
 #[test]

@@ -200,7 +200,17 @@ bool has(Pipe p)
 }
 bool has(Ends e) { return has(e.from) && has(e.to); }
 
-// Bytes of the memory that the kernel cannot use, if any.
+// What PipeBarrier<PIPE_ALL> does, as a part of another call: it cannot be muted by itself.
+void all_done(const char *api, Site site)
+{
+    for (int p = 1; p < kPipes; p++) {
+        if (has(static_cast<Pipe>(p))) {
+            drain(static_cast<Pipe>(p), api, site);
+        }
+    }
+}
+
+// All of the memory, with what the kernel cannot use.
 uint64_t physical(Mem mem)
 {
     bool b = chip().arch == 3510;
@@ -298,6 +308,26 @@ uint32_t buffers_of_event(const Frame &f, HardEvent e)
     return n;
 }
 
+Slot &slot_of(QueueBuffer &b, HardEvent e)
+{
+    for (Slot &s : b.filled) {
+        if (s.event == e || s.event == HardEvent::MAX) {
+            s.event = e;
+            return s;
+        }
+    }
+    // The positions of EnQue allow three events, and there are three places.
+    return b.filled[0];
+}
+
+void take_id(Slot &s, const char *api, Site site)
+{
+    Ends e = ends_of(s.event);
+    if (s.id < 0 && has(e)) {
+        s.id = alloc_event(e.from, e.to, Owner::Queue, api, site);
+    }
+}
+
 QueueState *new_queue(Frame &f, PoolState *pool, const QueueKind &kind, uint32_t count, Site site)
 {
     if (count == 0) {
@@ -334,6 +364,12 @@ QueueState *new_queue(Frame &f, PoolState *pool, const QueueKind &kind, uint32_t
         b.put = HardEvent::MAX;
         b.site = site;
         add_buffer(f, &b);
+        // Buffers of pools take turns: they get their ids when they are used.
+        if (!kind.scratch && pool == nullptr) {
+            take_id(slot_of(b, kind.filled), "InitBuffer", site);
+            b.freed.event = kind.freed;
+            take_id(b.freed, "InitBuffer", site);
+        }
     }
     q->next = f.queues;
     f.queues = q;
@@ -379,27 +415,13 @@ QueueBuffer &buffer_of(QueueState &q, uint32_t id, const Buffer &buffer, const c
     return b;
 }
 
-Slot &slot_of(QueueBuffer &b, HardEvent e)
-{
-    for (Slot &s : b.filled) {
-        if (s.event == e || s.event == HardEvent::MAX) {
-            s.event = e;
-            return s;
-        }
-    }
-    // The positions of EnQue allow three events, and there are three places.
-    return b.filled[0];
-}
-
 void set_slot(Slot &s, const char *api, Site site)
 {
     Ends e = ends_of(s.event);
     if (!has(e)) {
         return;
     }
-    if (s.id < 0) {
-        s.id = alloc_event(e.from, e.to, Owner::Queue, api, site);
-    }
+    take_id(s, api, site);
     set_flag(e.from, e.to, s.id, Owner::Queue, api, site);
     s.set = true;
 }
@@ -551,7 +573,7 @@ void pipe_close(AscendC::TPipe *pipe, bool barrier, Site site)
     keep_reserved(false, site);
     f.pipe = nullptr;
     if (barrier) {
-        pipe_barrier(Pipe::All, "TPipe", site);
+        all_done("TPipe", site);
     }
 }
 
@@ -976,9 +998,6 @@ void soft_sync_all(uint64_t gm_elements, uint32_t ub_elements, int32_t cores, Si
         fail(Rule::Range, "SyncAll", nullptr, site, "usedCores is %d, and %llu vector cores run", cores,
              static_cast<unsigned long long>(all));
     }
-    if (cores != 0 && static_cast<uint64_t>(cores) != all) {
-        fail(Rule::Usage, "SyncAll", nullptr, site, "SyncAll of a part of the cores is not available on the twin");
-    }
     uint64_t need = static_cast<uint64_t>(block_count()) * 8;
     if (gm_elements != 0 && gm_elements < need) {
         fail(Rule::Bounds, "SyncAll", "gmWorkspace", site, "the workspace has %llu elements and needs 8 for each block: %llu",
@@ -988,7 +1007,7 @@ void soft_sync_all(uint64_t gm_elements, uint32_t ub_elements, int32_t cores, Si
         fail(Rule::Bounds, "SyncAll", "ubWorkspace", site, "the workspace has %u elements and needs 8 for each block: %llu", ub_elements,
              static_cast<unsigned long long>(need));
     }
-    sync_all(false, "SyncAll", site);
+    sync_soft(static_cast<uint32_t>(cores), "SyncAll", site);
 }
 
 static const char *task_name(uint32_t t)
@@ -1212,7 +1231,7 @@ void dump(Mem mem, uint64_t addr, uint8_t dtype, uint32_t element_bits, uint32_t
           const AscendC::ShapeInfo *shape, const Buffer &buffer, const char *api, Site site)
 {
     // As on the chip, everything before the call is done when the values are read.
-    drain(Pipe::All, api, site);
+    all_done(api, site);
     Instr in;
     in.api = api;
     in.site = site;

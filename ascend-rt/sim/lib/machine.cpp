@@ -1072,7 +1072,10 @@ int alloc_event(Pipe from, Pipe to, Owner owner, const char *api, Site site)
 {
     Core &c = core();
     const int f = static_cast<int>(from), t = static_cast<int>(to);
-    for (int id = 0; id < kIds; id++) {
+    // Queues take ids from below, the kernel from above: an id that was fetched and given back seldom becomes a queue's.
+    static const int downwards[kIds] = {5, 4, 3, 2, 1, 0, 6, 7};
+    for (int i = 0; i < kIds; i++) {
+        const int id = owner == Owner::Queue ? i : downwards[i];
         const auto bit = static_cast<uint8_t>(1u << id);
         if (((c.by_queue[f][t] | c.by_hand[f][t]) & bit) != 0) {
             continue;

@@ -18,10 +18,14 @@ pub fn include_dir() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/include"))
 }
 
-/// The library that an image links.
+/// The library that an image of an architecture links. None if the twin does not know the architecture.
 #[must_use]
-pub fn library() -> &'static Path {
-    Path::new(concat!(env!("OUT_DIR"), "/libascend_twin.a"))
+pub fn library(arch: Arch) -> Option<&'static Path> {
+    match arch {
+        Arch::Dav2201 => Some(Path::new(concat!(env!("OUT_DIR"), "/libascend_twin_2201.a"))),
+        Arch::Dav3510 => Some(Path::new(concat!(env!("OUT_DIR"), "/libascend_twin_3510.a"))),
+        _ => None,
+    }
 }
 
 /// Why there is no image.
@@ -86,11 +90,11 @@ impl From<OpenError> for CompileError {
 ///
 /// The architecture has no twin, there is no compiler or it fails, or the image does not open.
 pub fn compile(recipe: &Recipe, arch: Arch) -> Result<Image, CompileError> {
-    if !twin::ARCHS.contains(&arch) {
+    let Some(library) = library(arch) else {
         let why = "the twin knows dav-2201 and dav-3510".to_owned();
         return Err(Error::Unsupported { arch, why }.into());
-    }
-    let twin = Twin::find(&Env::of_process(), include_dir(), library())?;
+    };
+    let twin = Twin::find(&Env::of_process(), include_dir(), library)?;
     let folder = Folder::new().map_err(|(path, error)| CompileError::Io { path, error })?;
     let unit = twin::compile(&twin, recipe, arch, &folder.0)?;
     // Opened as a file of its own: the folder goes away.

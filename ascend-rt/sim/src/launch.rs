@@ -9,10 +9,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::abi;
 use crate::args::{Args, Stage};
-use crate::chip::Chip;
+use crate::cost::{Chip, CoreProgram, Program, Reserve};
 use crate::fault::{Fault, Place, Rule};
-use crate::image::{Image, text};
-use crate::program::{CoreProgram, Program};
+use crate::image::{Image, Kernel, text};
 use crate::settings::Settings;
 
 /// In which order instructions run.
@@ -280,8 +279,9 @@ impl Image {
             let found = self.kernels().iter().map(|kernel| kernel.name.clone()).collect();
             return Err(RunError::NoKernel { name: format!("number {}", call.kernel), found });
         };
-        if call.chip.arch != self.arch() {
-            let (chip, arch) = (call.chip.name.clone(), call.chip.arch);
+        let arch = call.chip.arch.number();
+        if arch != self.arch() {
+            let chip = call.chip.name.clone();
             return Err(RunError::Arch { image: self.arch(), chip, arch });
         }
         if call.blocks == 0 {
@@ -294,7 +294,23 @@ impl Image {
         }
         // All that pointers of the launch lead to lives until the end of this function.
         let chip_name = c_string(&call.chip.name);
-        let chip = call.chip.raw(&chip_name);
+        let mix = kernel.task.cores() == ascend_build::Cores::Mix;
+        let memories = call.chip.memories(Reserve { mix, ..Reserve::default() });
+        let chip = abi::Chip {
+            name: chip_name.as_ptr(),
+            arch,
+            cube_cores: call.chip.cube_cores,
+            vector_cores: call.chip.vector_cores,
+            ub: memories.ub,
+            l1: memories.l1,
+            l0a: memories.l0a,
+            l0b: memories.l0b,
+            l0c: memories.l0c,
+            bt: memories.bt,
+            fb: memories.fb,
+            l0a_mx: memories.l0a_mx,
+            l0b_mx: memories.l0b_mx,
+        };
         let names: Vec<Option<CString>> =
             call.memory.iter().map(|memory| memory.name.as_deref().map(c_string)).collect();
         let pointer = |name: &Option<CString>| name.as_ref().map_or(core::ptr::null(), |name| name.as_ptr());
@@ -388,7 +404,7 @@ impl Image {
             let found = self.kernels().iter().map(|kernel| kernel.name.clone()).collect();
             return Err(RunError::NoKernel { name: kernel.to_owned(), found });
         };
-        let chip = if self.arch() == 3510 { "Ascend950PR_9589" } else { "Ascend910B2" };
+        let chip = if self.arch() == 3510 { "Ascend950PR" } else { "Ascend910B2" };
         Ok(Launch {
             image: self.clone(),
             kernel: number,
@@ -598,6 +614,12 @@ impl<'a> Launch<'a> {
     pub fn print_to(mut self, print: impl FnMut(&str) + 'a) -> Self {
         self.print = Some(Box::new(print));
         self
+    }
+
+    /// The kernel it is of.
+    #[must_use]
+    pub fn kernel(&self) -> &Kernel {
+        &self.image.kernels()[self.kernel]
     }
 
     /// The image it is of.

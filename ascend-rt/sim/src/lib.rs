@@ -4,28 +4,26 @@
 
 pub mod abi;
 mod args;
-mod chip;
 mod compile;
 pub mod cost;
 mod fault;
 mod image;
 mod launch;
 mod mutants;
-mod predict;
-mod program;
 #[cfg(feature = "rt")]
 mod rt;
 mod settings;
+mod timeline;
 
 pub use args::{Args, Element};
 pub use ascend_build::twin::Task;
-pub use chip::{Chip, UnknownChip};
 pub use compile::{CompileError, compile, include_dir, kernel_of, library};
+pub use cost::Chip;
 pub use fault::{Fault, Place, Rule};
 pub use image::{Image, Kernel, OpenError, Parameter};
 pub use launch::{Call, Launch, Memory, Mode, Mute, Role, Run, RunError, Sync, Used};
 pub use mutants::{Mutant, Verdict, mutants};
-pub use program::{CoreProgram, Program};
+pub use timeline::{write_page, write_timeline};
 #[cfg(feature = "rt")]
 pub use rt::{configure, install};
 pub use settings::{Settings, SettingsError};

@@ -2,6 +2,7 @@
 
 //! Images on the emulator of `ascend-rt`.
 
+use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -9,10 +10,11 @@ use ascend_rt::host::{self, CoreKind, HostKernel, KernelFault, LaunchCtx, Loaded
 use ascend_rt::kernel::{ArgKind, ArgLayout};
 
 use crate::Task;
-use crate::chip::Chip;
+use crate::cost::{Chip, Options, simulate};
 use crate::image::{Image, Kernel};
-use crate::launch::{Call, Memory, Role, RunError};
+use crate::launch::{Call, Memory, Mode, Role, Run, RunError};
 use crate::settings::Settings;
+use crate::timeline::{numbered, write_timeline};
 
 /// What holds in place of the environment.
 static CONFIGURED: RwLock<Option<Settings>> = RwLock::new(None);
@@ -54,9 +56,7 @@ fn module(bytes: &[u8], chip: &host::Chip) -> Result<LoadedModule, String> {
             chip.arch
         ));
     }
-    let limits = Chip::of_arch(&chip.name, image.arch(), chip.cube_cores, chip.vector_cores)
-        .ok_or_else(|| format!("the twin knows no architecture dav-{}", image.arch()))?;
-    let limits = Arc::new(limits);
+    let limits = Arc::new(simulated(chip, image.arch())?);
     let mut kernels = Vec::new();
     for (number, kernel) in image.kernels().iter().enumerate() {
         let (image, limits) = (image.clone(), Arc::clone(&limits));
@@ -64,6 +64,20 @@ fn module(bytes: &[u8], chip: &host::Chip) -> Result<LoadedModule, String> {
         kernels.push((kernel.name.clone(), HostKernel::timed(layout(kernel)?, cores(kernel.task), run)));
     }
     Ok(LoadedModule { name: image.name().to_owned(), kernels })
+}
+
+/// The chip of the emulator as the twin knows it: what the emulator says, with the rates of the chip of that name, or of
+/// one of the architecture.
+fn simulated(chip: &host::Chip, arch: u32) -> Result<Chip, String> {
+    let family = if arch == 3510 { "950" } else { "910b2" };
+    let mut found = Chip::preset(&chip.name).or_else(|_| Chip::preset(family)).map_err(|error| error.to_string())?;
+    if found.arch.number() != arch {
+        return Err(format!("the twin knows no architecture dav-{arch}"));
+    }
+    found.name.clone_from(&chip.name);
+    (found.cube_cores, found.vector_cores) = (chip.cube_cores, chip.vector_cores);
+    (found.mhz, found.memory, found.l2) = (chip.mhz, chip.memory, chip.l2);
+    Ok(found)
 }
 
 /// The parameters as the emulator checks them.
@@ -87,7 +101,7 @@ fn cores(task: Task) -> CoreKind {
     }
 }
 
-fn run(image: &Image, number: usize, chip: &Chip, ctx: &LaunchCtx<'_>) -> Result<Duration, KernelFault> {
+fn run(image: &Image, number: usize, chip: &Chip, ctx: &LaunchCtx<'_>) -> Result<Option<Duration>, KernelFault> {
     let configured = CONFIGURED.read().unwrap_or_else(PoisonError::into_inner).clone();
     let settings = configured.map_or_else(Settings::from_env, Ok).map_err(|e| KernelFault::exception(e.to_string()))?;
     let kernel = &image.kernels()[number];
@@ -132,13 +146,14 @@ fn run(image: &Image, number: usize, chip: &Chip, ctx: &LaunchCtx<'_>) -> Result
         memory: &memory,
         args: &args,
         mutes: &[],
-        record: true,
+        // The time of a launch does not depend on the order that was tried.
+        record: !matches!(settings.mode, Mode::Chaos(_)) || settings.trace.is_some(),
         verbose: settings.verbose,
     };
     // SAFETY: the ranges were translated for this launch, which has the device to itself.
     let result = unsafe { image.run(&call, &mut |text| print!("{text}")) };
     match result {
-        Ok(run) => finish(&run, chip, &settings),
+        Ok(run) => finish(&run, &kernel.name, chip, &settings),
         Err(RunError::Fault(fault)) if fault.rule.hangs() => Err(KernelFault::timeout(fault.to_string())),
         Err(error) => Err(KernelFault::exception(error.to_string())),
     }
@@ -150,7 +165,25 @@ fn is_within(range: &Memory, other: &Memory) -> bool {
     range.device >= other.device && end(range).is_some() && end(range) <= end(other)
 }
 
-/// What a launch that came to its end leaves: its time, and the timeline where one is asked for.
-fn finish(run: &crate::launch::Run, chip: &Chip, _settings: &Settings) -> Result<Duration, KernelFault> {
-    Ok(crate::predict::time(&run.program, chip))
+/// What a launch that came to its end leaves: its predicted time, and the timeline where one is asked for.
+fn finish(run: &Run, kernel: &str, chip: &Chip, settings: &Settings) -> Result<Option<Duration>, KernelFault> {
+    if run.program.cores.is_empty() {
+        return Ok(None);
+    }
+    let timeline = match simulate(&run.program, chip, &Options::default()) {
+        Ok(timeline) => timeline,
+        Err(error) => {
+            // The results are right, whatever is thought of the time.
+            eprintln!("ascend-sim: no predicted time for kernel `{kernel}`: {error}");
+            return Ok(None);
+        }
+    };
+    if let Some(path) = &settings.trace {
+        static LAUNCHES: AtomicU64 = AtomicU64::new(0);
+        let path = numbered(path, LAUNCHES.fetch_add(1, Ordering::Relaxed));
+        write_timeline(&path, &run.program, &timeline)
+            .map_err(|error| KernelFault::exception(format!("ASCEND_SIM_TRACE: {}: {error}", path.display())))?;
+    }
+    let seconds = timeline.microseconds() * 1e-6;
+    Ok(Duration::try_from_secs_f64(seconds).ok())
 }

@@ -92,8 +92,9 @@ pub type BlockFn = dyn Fn(&BlockCtx<'_>) -> Result<(), KernelFault> + Send + Syn
 /// What a kernel does for a whole launch.
 pub type LaunchFn = dyn Fn(&LaunchCtx<'_>) -> Result<(), KernelFault> + Send + Sync;
 
-/// What a kernel does for a whole launch, with the time that the launch takes on the virtual clock as the answer.
-pub type TimedFn = dyn Fn(&LaunchCtx<'_>) -> Result<Duration, KernelFault> + Send + Sync;
+/// What a kernel does for a whole launch, with the time that the launch takes on the virtual clock as the answer, or none
+/// for the emulator's default.
+pub type TimedFn = dyn Fn(&LaunchCtx<'_>) -> Result<Option<Duration>, KernelFault> + Send + Sync;
 
 /// What a kernel does on the emulator.
 ///
@@ -105,7 +106,7 @@ pub enum HostRun {
     Block(Arc<BlockFn>),
     /// Called once for the whole launch: for a simulator that runs all cores itself.
     Launch(Arc<LaunchFn>),
-    /// As [`Launch`](Self::Launch), for one that also finds out how long the launch takes; no other cost counts then.
+    /// As [`Launch`](Self::Launch), for one that also finds out how long the launch takes, which goes before any other cost.
     Timed(Arc<TimedFn>),
 }
 
@@ -132,7 +133,7 @@ impl HostKernel {
     pub fn timed(
         layout: ArgLayout,
         kind: CoreKind,
-        run: impl Fn(&LaunchCtx<'_>) -> Result<Duration, KernelFault> + Send + Sync + 'static,
+        run: impl Fn(&LaunchCtx<'_>) -> Result<Option<Duration>, KernelFault> + Send + Sync + 'static,
     ) -> Self {
         Self { layout, kind, run: HostRun::Timed(Arc::new(run)), barrier: false, cost: None }
     }

@@ -298,7 +298,7 @@ fn run_blocks(
     }
     let run = match run {
         HostRun::Launch(run) => return caught(|| run(context)).map(|()| None),
-        HostRun::Timed(run) => return caught(|| run(context)).map(Some),
+        HostRun::Timed(run) => return caught(|| run(context)),
         HostRun::Block(run) => run,
     };
     let count = u64::from(context.blocks) * u64::from(per_block);

@@ -18,7 +18,7 @@ pub(crate) fn check(workspace: &Workspace, tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for member in &workspace.members {
         let root = member.file("src/lib.rs");
-        let is_library = matches!(member.role, Some(Role::Tiles | Role::Op | Role::Runtime | Role::Build));
+        let is_library = matches!(member.role, Some(Role::Tiles | Role::Op | Role::Runtime | Role::Build | Role::Twin));
         if is_library && !tree.text(&root).unwrap_or_default().lines().any(|line| line == README_IS_CRATE_DOC) {
             findings.push(Finding::new(root, 1, format!("the crate doc is the README: `{README_IS_CRATE_DOC}`")));
         }

@@ -36,17 +36,25 @@ fn check_member(member: &Member, workspace: &Workspace, graph: &Graph) -> Vec<Fi
         return vec![finding(format!("the map has no place for a crate in `{}`; see ARCHITECTURE.md", member.folder))];
     };
     let mut findings = Vec::new();
-    let is_library = matches!(role, Role::Tiles | Role::Op | Role::Runtime | Role::Build);
+    let is_library = matches!(role, Role::Tiles | Role::Op | Role::Runtime | Role::Build | Role::Twin);
     let unwanted = |name: &str| {
         if is_library && OF_APPLICATIONS.contains(&name) {
             return Some("applications");
         }
-        (role == Role::Runtime && NOT_IN_THE_RUNTIME.contains(&name)).then_some("the runtime's callers")
+        (matches!(role, Role::Runtime | Role::Twin) && NOT_IN_THE_RUNTIME.contains(&name)).then_some("the runtime's callers")
     };
     for dependency in &member.dependencies {
         // A crate that lists itself for its tests turns on features of its own.
         let is_other = dependency.ours && dependency.name != member.name;
         let other = workspace.member(&dependency.name).filter(|_| is_other).and_then(|other| other.role);
+        let normal_twin = other == Some(Role::Twin) && dependency.table == Table::Normal;
+        if normal_twin && matches!(role, Role::Op | Role::Model) && !dependency.optional {
+            findings.push(finding(format!("`{}` needs `optional = true`: the twin is a feature", dependency.name)));
+        }
+        let normal_runtime = other == Some(Role::Runtime) && dependency.table == Table::Normal;
+        if normal_runtime && role == Role::Twin && !dependency.optional {
+            findings.push(finding(format!("`{}` needs `optional = true`: the twin runs without it", dependency.name)));
+        }
         if other.is_some_and(|other| !may_know(role, other, dependency.table)) {
             let table = match dependency.table {
                 Table::Normal => "dependencies",
@@ -77,6 +85,8 @@ fn may_know(who: Role, whom: Role, table: Table) -> bool {
         (Role::Op | Role::Check, Role::Build) => table == Table::Build,
         (Role::Check, _) => false,
         (_, Role::Testkit) => table == Table::Dev,
+        // It compiles kernels while it runs, and brings them to the emulator.
+        (Role::Twin, Role::Build | Role::Runtime) | (Role::Op | Role::Model, Role::Twin) => table != Table::Build,
         (Role::Op, Role::Tiles | Role::Runtime) | (Role::Model, Role::Tiles | Role::Op | Role::Runtime) => {
             table != Table::Build
         }
@@ -99,14 +109,14 @@ mod tests {
             "workspace_root": "/w",
             "workspace_members": [
                 "cpu-tiles", "grouped-gemm", "msa-indexer", "op-testkit", "model-minimax", "xtask",
-                "ascend-rt", "ascend-build", "ascend-rt-check",
+                "ascend-rt", "ascend-build", "ascend-sim", "ascend-rt-check",
             ],
             "packages": [
                 package("cpu-tiles", "ops/cpu"), package("grouped-gemm", "ops/grouped-gemm"),
                 package("msa-indexer", "ops/msa-indexer"), package("op-testkit", "ops/testkit"),
                 package("model-minimax", "model-minimax"), package("xtask", "xtask"),
                 package("ascend-rt", "ascend-rt"), package("ascend-build", "ascend-rt/build"),
-                package("ascend-rt-check", "ascend-rt/check"),
+                package("ascend-sim", "ascend-rt/sim"), package("ascend-rt-check", "ascend-rt/check"),
                 {"id": "ndarray", "name": "ndarray"}, {"id": "rayon", "name": "rayon"}, {"id": "serde_json", "name": "serde_json"},
             ],
             "resolve": {"nodes": nodes},
@@ -119,6 +129,24 @@ mod tests {
 
     fn ours(name: &str, kind: &str) -> Value {
         json!({"name": name, "kind": if matches!(kind, "dev" | "build") { json!(kind) } else { Value::Null }, "path": "/w"})
+    }
+
+    fn optional(name: &str) -> Value {
+        json!({"name": name, "kind": null, "path": "/w", "optional": true})
+    }
+
+    #[test]
+    fn the_twin_and_its_emulator_are_features() {
+        for (folder, whom, why) in [
+            ("ops/grouped-gemm", "ascend-sim", "the twin is a feature"),
+            ("model-minimax", "ascend-sim", "the twin is a feature"),
+            ("ascend-rt/sim", "ascend-rt", "the twin runs without it"),
+        ] {
+            assert_eq!(
+                messages(folder, ours(whom, ""), json!([])),
+                [format!("{folder}/Cargo.toml:1: `{whom}` needs `optional = true`: {why}")]
+            );
+        }
     }
 
     #[test]
@@ -134,6 +162,12 @@ mod tests {
             ("ascend-rt/check", ours("ascend-rt", "")),
             ("ascend-rt/check", ours("ascend-build", "build")),
             ("ops/grouped-gemm", json!({"name": "ndarray", "kind": null})),
+            ("ascend-rt/sim", ours("ascend-build", "")),
+            ("ascend-rt/sim", optional("ascend-rt")),
+            ("ascend-rt/sim", ours("ascend-rt", "dev")),
+            ("ops/grouped-gemm", optional("ascend-sim")),
+            ("ops/grouped-gemm", ours("ascend-sim", "dev")),
+            ("model-minimax", optional("ascend-sim")),
             ("ops/cpu", ours("op-testkit", "dev")),
             ("ops/cpu", ours("cpu-tiles", "dev")),
             ("model-minimax", ours("grouped-gemm", "")),
@@ -161,6 +195,15 @@ mod tests {
             ("ascend-rt", "ascend-rt", "cpu-tiles", "normal"),
             ("ascend-rt", "ascend-rt", "ascend-build", "build"),
             ("ascend-rt/build", "ascend-build", "ascend-rt", "dev"),
+            ("ascend-rt/build", "ascend-build", "ascend-sim", "dev"),
+            ("ascend-rt", "ascend-rt", "ascend-sim", "dev"),
+            ("ascend-rt/sim", "ascend-sim", "grouped-gemm", "dev"),
+            ("ascend-rt/sim", "ascend-sim", "cpu-tiles", "normal"),
+            ("ascend-rt/sim", "ascend-sim", "ascend-build", "build"),
+            ("ops/cpu", "cpu-tiles", "ascend-sim", "dev"),
+            ("ops/grouped-gemm", "grouped-gemm", "ascend-sim", "build"),
+            ("xtask", "xtask", "ascend-sim", "normal"),
+            ("ascend-rt/check", "ascend-rt-check", "ascend-sim", "dev"),
             ("ops/cpu", "cpu-tiles", "ascend-rt", "normal"),
             ("ops/cpu", "cpu-tiles", "ascend-build", "build"),
             ("ops/grouped-gemm", "grouped-gemm", "ascend-build", "normal"),

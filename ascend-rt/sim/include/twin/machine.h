@@ -152,7 +152,20 @@ struct CoreState {
     // Registers of cube instructions.
     uint64_t fmatrix[4] = {0, 0, 0, 0};
     uint64_t load_padding = 0;
+    uint64_t load_repeat[4] = {0, 1, 0, 0}; // stride, times, mode, stride of the destination
+    uint32_t load_boundary = 0;
+    // The load that wrote each fractal of L0A last, counted from 1 in program order.
+    uint32_t loads = 0;
+    uint32_t l0a_load[128] = {0};
     uint64_t fixpipe_nd_num = 1, fixpipe_src_nd = 0, fixpipe_dst_nd = 0;
+    uint64_t fixpipe_quant = 0; // scalar parameters of quantisation
+    uint64_t fixpipe_table = ~0ull; // address of the parameters per column in FB; all ones: not set
+    Buffer fixpipe_table_buffer;
+    // Registers of copies: padding value, whether it was set, loop modes (GM to UB, UB to GM).
+    uint64_t pad_value = 0;
+    bool pad_value_set = false;
+    uint64_t loop_mode[2][6] = {{0}, {0}};
+    bool loop_mode_set[2] = {false, false};
     uint64_t spare[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     // Compare mask register of VSEL_CMPMASK_SPR, and its definedness.
     uint8_t cmpmask[32] = {0};
@@ -192,7 +205,7 @@ bool effects();
 enum class Owner : uint8_t { Hand, Queue };
 void set_flag(Pipe from, Pipe to, int id, Owner owner, const char *api, Site site);
 void wait_flag(Pipe from, Pipe to, int id, Owner owner, const char *api, Site site);
-// An event id that neither the kernel nor a queue holds at the moment, ascending from 0; fails when there is none.
+// An event id that neither the kernel nor a queue holds at the moment; fails when there is none.
 int alloc_event(Pipe from, Pipe to, Owner owner, const char *api, Site site);
 void release_event(Pipe from, Pipe to, int id, Owner owner, const char *api, Site site);
 void pipe_barrier(Pipe pipe, const char *api, Site site);

@@ -116,15 +116,18 @@ ASCEND_TWIN_SMALL(hifloat8_t, ASCEND_TWIN_HIF8)
 
 // Two values in a byte, the first one in the low bits. Tensors of these types count values, not bytes.
 struct fp4x2_e2m1_t {
+    static constexpr uint32_t twin_bits = 4;
     uint8_t bits;
 };
 struct fp4x2_e1m2_t {
+    static constexpr uint32_t twin_bits = 4;
     uint8_t bits;
 };
 
 namespace AscendC {
 
 struct int4b_t {
+    static constexpr uint32_t twin_bits = 4;
     uint8_t bits;
 };
 using ::bfloat16_t;
@@ -160,21 +163,6 @@ ASCEND_TWIN_TYPE_OF(uint32_t, ASCEND_TWIN_U32)
 ASCEND_TWIN_TYPE_OF(int64_t, ASCEND_TWIN_I64)
 ASCEND_TWIN_TYPE_OF(uint64_t, ASCEND_TWIN_U64)
 ASCEND_TWIN_TYPE_OF(bool, ASCEND_TWIN_U8)
-
-// Bits of one element of a tensor.
-template <class T> struct BitsOf {
-    static constexpr uint32_t value = 8 * sizeof(T);
-};
-template <> struct BitsOf<AscendC::int4b_t> {
-    static constexpr uint32_t value = 4;
-};
-template <> struct BitsOf<fp4x2_e2m1_t> {
-    static constexpr uint32_t value = 4;
-};
-template <> struct BitsOf<fp4x2_e1m2_t> {
-    static constexpr uint32_t value = 4;
-};
-
 
 } // namespace ascend_twin
 

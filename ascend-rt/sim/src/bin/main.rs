@@ -11,7 +11,8 @@ mod options;
 use std::path::Path;
 use std::process::ExitCode;
 
-use ascend_sim::{Args, Image, Launch, Mode, Run, RunError};
+use ascend_sim::cost::{self, PIPES, Program, Reserve, Timeline, simulate};
+use ascend_sim::{Args, Image, Launch, Mode, Run, RunError, write_page, write_timeline};
 
 use data::Buffer;
 use options::{Arg, Options};
@@ -71,6 +72,17 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     let Some(run) = shown(&mut launch)? else { return Ok(false) };
     println!("{name} on {}, {} blocks, {}", options.chip.name, options.blocks, options.mode);
     print!("{}", described(&run, &launch));
+    let timeline = simulate(&run.program, &options.chip, &cost::Options::default())?;
+    print!("{}", predicted(&run.program, &timeline));
+    let failed = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
+    if let Some(path) = &options.trace {
+        write_timeline(path, &run.program, &timeline).map_err(|error| failed(path, error))?;
+        println!("  timeline        {}", path.display());
+    }
+    if let Some(path) = &options.html {
+        write_page(path, &run.program, &timeline).map_err(|error| failed(path, error))?;
+        println!("  page            {}", path.display());
+    }
     let mut launch = launch.verbose(false).record(false);
     for seed in 0..options.seeds {
         launch = launch.mode(Mode::Chaos(seed));
@@ -95,8 +107,8 @@ fn open(options: &Options) -> Result<Image, Box<dyn std::error::Error>> {
     }
     recipe.defines.extend(options.defines.iter().cloned());
     let arch = match options.chip.arch {
-        3510 => ascend_build::Arch::Dav3510,
-        _ => ascend_build::Arch::Dav2201,
+        cost::Arch::A3510 => ascend_build::Arch::Dav3510,
+        cost::Arch::A2201 => ascend_build::Arch::Dav2201,
     };
     Ok(ascend_sim::compile(&recipe, arch)?)
 }
@@ -114,19 +126,42 @@ fn shown(launch: &mut Launch<'_>) -> Result<Option<Run>, RunError> {
 }
 
 fn described(run: &Run, launch: &Launch<'_>) -> String {
-    let chip = launch.chosen_chip();
+    let mix = launch.kernel().task.cores() == ascend_build::Cores::Mix;
+    let of = launch.chosen_chip().memories(Reserve { mix, ..Reserve::default() });
     let mut text = format!("  instructions    {}\n", run.instructions);
     let memories = [
-        ("UB", run.used.ub, chip.ub),
-        ("L1", run.used.l1, chip.l1),
-        ("L0A", run.used.l0a, chip.l0a),
-        ("L0B", run.used.l0b, chip.l0b),
-        ("L0C", run.used.l0c, chip.l0c),
-        ("BT", run.used.bt, chip.bt),
-        ("FB", run.used.fb, chip.fb),
+        ("UB", run.used.ub, of.ub),
+        ("L1", run.used.l1, of.l1),
+        ("L0A", run.used.l0a, of.l0a),
+        ("L0B", run.used.l0b, of.l0b),
+        ("L0C", run.used.l0c, of.l0c),
+        ("BT", run.used.bt, of.bt),
+        ("FB", run.used.fb, of.fb),
     ];
     let used = memories.iter().filter(|(_, used, _)| *used > 0);
     let used: Vec<String> = used.map(|(name, used, of)| format!("{name} {used} of {of}")).collect();
     text += &format!("  bytes in use    {}\n", if used.is_empty() { "none".to_owned() } else { used.join(", ") });
+    text
+}
+
+/// The predicted time and what it is made of.
+fn predicted(program: &Program, timeline: &Timeline) -> String {
+    let mut text = format!(
+        "  predicted       {:.2} us, bound by {}\n",
+        timeline.microseconds(),
+        timeline.bound().name()
+    );
+    for (cube, kind) in [(true, "cube cores"), (false, "vector cores")] {
+        let whole = timeline.mean_cycles(cube);
+        let share = |pipe: usize| 100.0 * timeline.mean_busy(cube, pipe) / whole;
+        let busy = PIPES.iter().enumerate().filter(|(pipe, _)| whole > 0.0 && timeline.mean_busy(cube, *pipe) > 0.0);
+        let busy: Vec<String> = busy.map(|(pipe, name)| format!("{name} {:.0} %", share(pipe))).collect();
+        if !busy.is_empty() {
+            text += &format!("  {kind:<15} {}\n", busy.join(", "));
+        }
+    }
+    for line in timeline.summary(program) {
+        text += &format!("  {line}\n");
+    }
     text
 }

@@ -13,7 +13,7 @@ Compiles an AscendC kernel for the twin, runs it on made-up data, and reports.
 usage: ascend-sim KERNEL.cpp --soc SOC [options] [--arg ARG]...
 
   KERNEL.cpp      the source, or an image (.so) that was compiled from one
-  --soc SOC       the chip: 910b1 to 910b4, a2, a3, 950pr, 950dt, or the full name of a bin
+  --soc SOC       the chip: 910b1 to 910b4, a2, a3, 950pr, 950dt, or the name of another bin
   --entry NAME    the kernel, where the source has more than one
   --vector, --cube, --mix
                   the cores that it runs on, where the source does not say so

@@ -38,8 +38,10 @@ pub struct Port {
     pub rate: f64,
     /// Bytes a cycle inside a burst, when HBM answers: what the outstanding requests of one core allow.
     pub hbm_rate: f64,
-    /// Cycles that each burst (row of a strided copy) takes on top of its bytes.
+    /// Cycles that each burst (row of a strided copy) takes on top of its bytes, out of L2.
     pub burst: f64,
+    /// The same out of HBM.
+    pub hbm_burst: f64,
 }
 
 impl Port {
@@ -55,7 +57,7 @@ impl Port {
 
     /// Bytes a cycle against HBM.
     pub fn hbm(&self, bytes: f64, bursts: f64) -> f64 {
-        Self::effective(self.hbm_rate, self.burst, bytes, bursts)
+        Self::effective(self.hbm_rate, self.hbm_burst, bytes, bursts)
     }
 }
 
@@ -64,8 +66,10 @@ impl Port {
 pub struct Rates {
     /// HBM bytes a second that a streaming kernel gets, all cores together.
     pub hbm: f64,
-    /// L2 bytes a second, all cores together.
+    /// Bytes a second read from L2, all cores together.
     pub l2: f64,
+    /// Bytes a second written to L2, all cores together, while others read.
+    pub l2_write: f64,
     /// GM to L1 or L0.
     pub cube_read: Port,
     /// L0C to GM.
@@ -193,7 +197,7 @@ impl fmt::Display for UnknownChip {
         for (i, name) in Chip::names().enumerate() {
             write!(f, "{}{name}", if i == 0 { "" } else { ", " })?;
         }
-        write!(f, "; case and the prefix \"Ascend\" do not matter, and 950, 950PR and 950DT stand for their 32-core bins")
+        write!(f, "; case and the prefix \"Ascend\" do not matter, and a2, a3 and 950 stand for one bin of theirs")
     }
 }
 
@@ -274,16 +278,18 @@ fn rates_2201(hbm: f64) -> Rates {
         // Profile: a quarter of a matrix read again and again comes at 5.9 TB/s to UB and 5.0 to L1; the sample counts
         // with 5.2.
         l2: 5.2e12,
+        // In proportion to the ports of the ini, 86 to 110.
+        l2_write: 4.0e12,
         // Profile: strided reads of the 8192^3 matmul, half of the bytes in rows of 512 and 1/3 in rows of 1024, keep
         // MTE2 busy at 83 bytes a cycle; 113 with rows of 2048. Both fit 128 bytes (the bus) and 2.6 cycles a row. Out
-        // of HBM one core alone gets 135 GB/s.
-        cube_read: Port { rate: 128.0, hbm_rate: 73.0, burst: 2.6 },
+        // of HBM one core alone gets 135 GB/s, and rows of 128 bytes take 5.3 cycles.
+        cube_read: Port { rate: 128.0, hbm_rate: 73.0, burst: 2.6, hbm_burst: 3.6 },
         // Ini: 86. Profile: Fixpipe writes a tile of 128 rows of 512 bytes in 992 cycles, rows of 1024 at 76 bytes a cycle.
-        cube_write: Port { rate: 86.0, hbm_rate: 86.0, burst: 1.8 },
+        cube_write: Port { rate: 86.0, hbm_rate: 86.0, burst: 1.8, hbm_burst: 1.8 },
         // Ini: 64. Profile: 566 cycles for 24 KiB out of L2. Out of HBM one core alone gets 100 GB/s.
-        vector_read: Port { rate: 64.0, hbm_rate: 54.0, burst: 2.6 },
+        vector_read: Port { rate: 64.0, hbm_rate: 54.0, burst: 2.6, hbm_burst: 3.6 },
         // Profile: 8 KiB take one core 295 cycles, 24 rows of 512 bytes 385.
-        vector_write: Port { rate: 86.0, hbm_rate: 86.0, burst: 1.8 },
+        vector_write: Port { rate: 86.0, hbm_rate: 86.0, burst: 1.8, hbm_burst: 1.8 },
         // Profile: two reads of 8 KiB take one core 701 cycles, of which 303 are bytes.
         hbm_latency: 400.0,
         // Profile: 24 KiB that another core just wrote arrive after 566 cycles, of which 384 are bytes.
@@ -324,14 +330,16 @@ fn rates_3510(hbm: f64) -> Rates {
         hbm,
         // Profile: 5.4 TB/s to UB, 4.4 to L1; the samples count with 5.2 and 5.
         l2: 5.2e12,
-        // Ini: 100. Profile: rows of 256 bytes take 3.5 cycles (mxfp4 matmul), rows of 512 take 5.9 (half).
-        cube_read: Port { rate: 100.0, hbm_rate: 82.0, burst: 0.9 },
+        l2_write: 4.0e12,
+        // Profile: without latencies and first reads, rows of 256 bytes take 2.6 to 2.9 cycles (mxfp4 matmul), rows of
+        // 512 take 4.6 (half); out of HBM rows of 128 bytes take 5.4.
+        cube_read: Port { rate: 128.0, hbm_rate: 82.0, burst: 0.6, hbm_burst: 3.8 },
         // Profile: 256 rows of 512 bytes take 1735 cycles, rows of 1024 come at 85 bytes a cycle.
-        cube_write: Port { rate: 100.0, hbm_rate: 100.0, burst: 1.6 },
+        cube_write: Port { rate: 100.0, hbm_rate: 100.0, burst: 1.6, hbm_burst: 1.6 },
         // Profile: 24 KiB of L2 in 627 cycles; out of HBM two reads of 8 KiB in 772.
-        vector_read: Port { rate: 64.0, hbm_rate: 54.0, burst: 0.9 },
+        vector_read: Port { rate: 64.0, hbm_rate: 54.0, burst: 0.9, hbm_burst: 3.8 },
         // Profile: 24 rows of 512 bytes take 422 cycles.
-        vector_write: Port { rate: 100.0, hbm_rate: 100.0, burst: 1.6 },
+        vector_write: Port { rate: 100.0, hbm_rate: 100.0, burst: 1.6, hbm_burst: 1.6 },
         hbm_latency: 460.0,
         l2_latency: 240.0,
         write_latency: 260.0,
@@ -362,7 +370,7 @@ fn rates_3510(hbm: f64) -> Rates {
 
 impl Chip {
     /// The chip of this name. Case and a leading `Ascend` do not matter: `Ascend910B3`, `910b3`, `910_9392`. `950`,
-    /// `950PR` and `950DT` are the 32-core parts of the published profiles.
+    /// `950PR` and `950DT` are the 32-core parts of the published profiles; `910b` and `a2` are a 910B2, `a3` is a 910_9391.
     pub fn preset(name: &str) -> Result<Chip, UnknownChip> {
         let key = |s: &str| {
             let s = s.to_ascii_lowercase();
@@ -370,6 +378,8 @@ impl Chip {
         };
         let wanted = match key(name).as_str() {
             "950" | "910_95" => "950pr".to_owned(),
+            "910b" | "a2" => "910b2".to_owned(),
+            "a3" => "910_9391".to_owned(),
             other => other.to_owned(),
         };
         let p = PRESETS

@@ -29,6 +29,8 @@ const IDS: usize = 16;
 const MAX_BURSTS: u64 = 1 << 22;
 const MAX_BYTES: u64 = 1 << 31;
 const NO_GATE: u32 = u32::MAX;
+/// Marks the transfer of dirty lines to HBM among the transfers of a pipe.
+const BACK: u32 = 1 << 30;
 
 #[derive(Clone, Copy)]
 struct Queued {
@@ -53,10 +55,14 @@ struct Flow {
     phase: Phase,
     record: u32,
     gate: u32,
+    write: bool,
+    /// Its pipe is busy with it from here on: earlier than its dispatch if a unit flag holds it back.
+    begin: f64,
     dispatch: f64,
     dispatch_cause: Node,
     entry: f64,
     stage: f64,
+    back: f64,
     hbm: f64,
     l2: f64,
     hbm_limit: f64,
@@ -77,6 +83,10 @@ struct Pipe {
     last: f64,
     last_node: Node,
     flow: Flow,
+    /// Dirty lines that its last copy drove out of L2 are still on their way to HBM.
+    writing_back: bool,
+    /// A copy waits for that.
+    held: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -158,10 +168,14 @@ struct Engine<'a> {
     sequence: u64,
     work: Vec<usize>,
     hbm: Fluid,
+    /// Bytes a cycle at which the lines that one copy drives out leave at most: all that HBM can take.
+    write_back: f64,
     l2: Fluid,
+    l2_write: Fluid,
     hbm_read: f64,
     hbm_written: f64,
-    l2_bytes: f64,
+    l2_read: f64,
+    l2_written: f64,
     flop: f64,
 }
 
@@ -188,6 +202,7 @@ fn check(program: &Program, chip: &Chip, names: &[String]) -> Result<(), CostErr
     let rates = [
         ("hbm", r.hbm),
         ("l2", r.l2),
+        ("l2_write", r.l2_write),
         ("port", port),
         ("mhz", f64::from(chip.mhz)),
         ("cores", f64::from(chip.cube_cores.min(chip.vector_cores))),
@@ -205,7 +220,7 @@ fn check(program: &Program, chip: &Chip, names: &[String]) -> Result<(), CostErr
             return Err(CostError::BadChip { field });
         }
     }
-    let bursts = ports.iter().map(|p| p.burst).fold(0.0, f64::max);
+    let bursts = ports.iter().map(|p| p.burst.max(p.hbm_burst)).fold(0.0, f64::max);
     let times = [
         ("burst", bursts),
         ("hbm_latency", r.hbm_latency),
@@ -305,7 +320,7 @@ pub(super) fn run(
     };
     let bounds = [
         (engine.hbm_read + engine.hbm_written) * hz / chip.rates.hbm,
-        engine.l2_bytes * hz / chip.rates.l2,
+        (engine.l2_read * hz / chip.rates.l2).max(engine.l2_written * hz / chip.rates.l2_write),
         most(true, M),
         most(false, V),
     ];
@@ -332,7 +347,8 @@ pub(super) fn run(
         cores,
         hbm_read: engine.hbm_read,
         hbm_written: engine.hbm_written,
-        l2_bytes: engine.l2_bytes,
+        l2_read: engine.l2_read,
+        l2_written: engine.l2_written,
         flop: engine.flop,
         bounds,
         fallbacks,
@@ -401,10 +417,13 @@ impl<'a> Engine<'a> {
             sequence: 0,
             work: Vec::new(),
             hbm: Fluid::new(chip.rates.hbm / hz),
+            write_back: chip.rates.hbm / hz,
             l2: Fluid::new(chip.rates.l2 / hz),
+            l2_write: Fluid::new(chip.rates.l2_write / hz),
             hbm_read: 0.0,
             hbm_written: 0.0,
-            l2_bytes: 0.0,
+            l2_read: 0.0,
+            l2_written: 0.0,
             flop: 0.0,
         }
     }
@@ -425,8 +444,8 @@ impl<'a> Engine<'a> {
                 self.run_core(core);
             }
             let event = self.events.peek().map_or(f64::INFINITY, |Reverse((time, _, _))| time.value());
-            let (hbm, l2) = (self.hbm.next(), self.l2.next());
-            let next = event.min(hbm).min(l2);
+            let (hbm, l2, l2_write) = (self.hbm.next(), self.l2.next(), self.l2_write.next());
+            let next = event.min(hbm).min(l2).min(l2_write);
             if next == f64::INFINITY {
                 return;
             }
@@ -435,11 +454,22 @@ impl<'a> Engine<'a> {
                 self.hbm.finish(self.now, &mut ended);
             } else if l2 <= next {
                 self.l2.finish(self.now, &mut ended);
+            } else if l2_write <= next {
+                self.l2_write.finish(self.now, &mut ended);
             } else if let Some(Reverse((_, _, code))) = self.events.pop() {
                 self.event(code);
             }
             for id in ended.drain(..) {
-                self.stage_ended((id >> 3) as usize, (id & 7) as u8);
+                let (core, pipe) = (((id & !BACK) >> 3) as usize, (id & 7) as u8);
+                if id & BACK == 0 {
+                    self.stage_ended(core, pipe);
+                    continue;
+                }
+                let p = &mut self.cores[core].pipes[usize::from(pipe)];
+                p.writing_back = false;
+                if std::mem::take(&mut p.held) {
+                    self.enter(core, pipe);
+                }
             }
         }
     }
@@ -878,6 +908,7 @@ impl<'a> Engine<'a> {
         let (mut ready, mut ready_cause) = ready;
         let gm = pipe != V && pipe != M && moved(&r) > 0;
         let mut gate_end = None;
+        let free = ready;
         if gate != NO_GATE {
             let other = self.spans[core][gate as usize];
             if other.end.is_nan() {
@@ -896,6 +927,8 @@ impl<'a> Engine<'a> {
                 phase: Phase::Dispatched,
                 record,
                 gate,
+                write: r.gm_write != 0,
+                begin: free,
                 dispatch: ready,
                 dispatch_cause: ready_cause,
                 ..NO_FLOW
@@ -938,7 +971,8 @@ impl<'a> Engine<'a> {
         if let Some((other, node)) = gate_end {
             (end, cause) = later(end, cause, other, node);
         }
-        let begin = ready.max(p.last);
+        // As in profiles, a pipe that a unit flag holds back counts as busy.
+        let begin = free.max(p.last);
         p.queue.pop_front();
         p.front = ready;
         p.front_cause = ready_cause;
@@ -1009,15 +1043,16 @@ impl<'a> Engine<'a> {
             // Read and written where it lies.
             l2 *= 2.0;
         }
-        let hbm = fetched + found.back as f64;
         if write {
             self.hbm_written += fetched + found.back as f64;
         } else {
             self.hbm_read += fetched;
             self.hbm_written += found.back as f64;
         }
-        if r.l2 != 1 {
-            self.l2_bytes += l2 + fetched;
+        if write {
+            self.l2_written += l2;
+        } else if r.l2 != 1 {
+            self.l2_read += l2 + fetched;
         }
         let mut limit = f64::INFINITY;
         let latency = match pipe {
@@ -1034,7 +1069,8 @@ impl<'a> Engine<'a> {
         };
         let p = &mut self.cores[core].pipes[at];
         let f = &mut p.flow;
-        f.hbm = hbm;
+        f.hbm = fetched;
+        f.back = found.back as f64;
         f.l2 = l2;
         f.hbm_limit = grid(port.hbm(whole, rows as f64).min(limit));
         f.l2_limit = grid(port.l2(whole, rows as f64).min(limit));
@@ -1057,28 +1093,44 @@ impl<'a> Engine<'a> {
 
     fn enter(&mut self, core: usize, pipe: u8) {
         let id = (core as u32) << 3 | u32::from(pipe);
-        let f = &mut self.cores[core].pipes[usize::from(pipe)].flow;
+        let p = &mut self.cores[core].pipes[usize::from(pipe)];
+        let f = &mut p.flow;
+        if f.back > 0.0 {
+            // Lines leave while the copy goes on, but one copy's lines at a time.
+            if p.writing_back {
+                p.held = true;
+                return;
+            }
+            p.writing_back = true;
+            self.hbm.start(self.now, id | BACK, f.back, self.write_back);
+            f.back = 0.0;
+        }
         f.stage = self.now;
         if f.hbm > 0.0 {
             f.phase = Phase::Hbm;
             self.hbm.start(self.now, id, f.hbm, f.hbm_limit);
         } else if f.l2 > 0.0 {
-            f.phase = Phase::L2;
-            self.l2.start(self.now, id, f.l2, f.l2_limit);
+            self.enter_l2(core, pipe);
         } else {
             self.flow_ended(core, pipe);
         }
     }
 
-    fn stage_ended(&mut self, core: usize, pipe: u8) {
+    fn enter_l2(&mut self, core: usize, pipe: u8) {
         let id = (core as u32) << 3 | u32::from(pipe);
+        let f = &mut self.cores[core].pipes[usize::from(pipe)].flow;
+        f.phase = Phase::L2;
+        let side = if f.write { &mut self.l2_write } else { &mut self.l2 };
+        side.start(self.now, id, f.l2, f.l2_limit);
+    }
+
+    fn stage_ended(&mut self, core: usize, pipe: u8) {
         let f = &mut self.cores[core].pipes[usize::from(pipe)].flow;
         if f.phase == Phase::Hbm {
             f.hbm_cycles = self.now - f.stage;
             f.stage = self.now;
             if f.l2 > 0.0 {
-                f.phase = Phase::L2;
-                self.l2.start(self.now, id, f.l2, f.l2_limit);
+                self.enter_l2(core, pipe);
                 return;
             }
         }
@@ -1095,7 +1147,7 @@ impl<'a> Engine<'a> {
             let other = self.spans[core][f.gate as usize].end;
             (end, cause) = later(end, cause, other, Node::end(core, f.gate));
         }
-        let begin = f.dispatch.max(p.last);
+        let begin = f.begin.max(p.last);
         let l2_cycles = if f.l2 > 0.0 { self.now - f.stage } else { 0.0 };
         let shared = |cycles: f64, bytes: f64, limit: f64| bytes > 0.0 && cycles > 1.05 * bytes / limit;
         let mut weights = [(Limit::Latency, f.entry - begin), (Limit::Hbm, 0.0), (Limit::L2, 0.0), (Limit::Port, 0.0)];
@@ -1167,10 +1219,13 @@ const NO_FLOW: Flow = Flow {
     phase: Phase::Idle,
     record: 0,
     gate: NO_GATE,
+    write: false,
+    begin: 0.0,
     dispatch: 0.0,
     dispatch_cause: Node::NONE,
     entry: 0.0,
     stage: 0.0,
+    back: 0.0,
     hbm: 0.0,
     l2: 0.0,
     hbm_limit: 1.0,
@@ -1196,6 +1251,8 @@ impl<'a> Core<'a> {
             last: 0.0,
             last_node: Node::NONE,
             flow: NO_FLOW,
+            writing_back: false,
+            held: false,
         };
         Self {
             records,

@@ -268,7 +268,7 @@ pub struct Fallback {
 pub enum Bound {
     /// Bytes of HBM at its rate.
     Hbm,
-    /// Bytes of L2 at its rate.
+    /// Bytes of L2 at its rate, reads or writes.
     L2,
     /// The cube core with most Mmad cycles.
     Cube,
@@ -305,8 +305,10 @@ pub struct Timeline {
     pub hbm_read: f64,
     /// Bytes written to HBM.
     pub hbm_written: f64,
-    /// Bytes that went through L2, read and written.
-    pub l2_bytes: f64,
+    /// Bytes read through L2.
+    pub l2_read: f64,
+    /// Bytes written to L2.
+    pub l2_written: f64,
     /// Multiplications and additions of all Mmads, without padding.
     pub flop: f64,
     /// Cycles of HBM alone, L2 alone, the busiest cube, the busiest vector unit.

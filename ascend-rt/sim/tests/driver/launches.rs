@@ -148,7 +148,7 @@ fn launches_that_do_not_fit() {
         (image.launch("nothing").unwrap().blocks(0), "0 blocks, expected at least 1"),
         (
             image.launch("nothing").unwrap().chip(Chip::preset("950pr").unwrap()),
-            "the image is for dav-2201, and Ascend950PR_9589 is dav-3510",
+            "the image is for dav-2201, and Ascend950PR is dav-3510",
         ),
     ];
     for (mut launch, part) in cases {

@@ -100,17 +100,17 @@ fn chips_by_name() {
         ("910b3", "Ascend910B3", 2201, 20),
         ("Ascend910B3", "Ascend910B3", 2201, 20),
         ("ASCEND910B4-1", "Ascend910B4-1", 2201, 20),
+        ("a2", "Ascend910B2", 2201, 24),
         ("910_9391", "Ascend910_9391", 2201, 24),
         ("a3", "Ascend910_9391", 2201, 24),
-        ("950pr", "Ascend950PR_9589", 3510, 32),
+        ("950pr", "Ascend950PR", 3510, 32),
     ] {
         let chip = ascend_sim::Chip::preset(name).unwrap();
-        assert_eq!((chip.name.as_str(), chip.arch, chip.cube_cores), (full, arch, cube), "{name}");
+        assert_eq!((chip.name.as_str(), chip.arch.number(), chip.cube_cores), (full, arch, cube), "{name}");
         assert_eq!(chip.vector_cores, 2 * cube);
     }
     for name in ["", "910", "910b9", "ascend", "Ascend310P3"] {
         let message = ascend_sim::Chip::preset(name).unwrap_err().to_string();
         assert!(message.contains("Ascend910B3"), "{message}");
     }
-    assert!(ascend_sim::Chip::of_arch("x", 2002, 8, 8).is_none());
 }
