@@ -8,7 +8,7 @@
 
 #include "common.h"
 
-namespace grouped_gemm {
+namespace moe {
 namespace arch {
 
 constexpr uint32_t kL1Bytes = 512 * 1024 - 256;
@@ -45,6 +45,6 @@ __aicore__ inline void LoadRight(const LocalTensor<bfloat16_t> &to, const LocalT
 __aicore__ inline void VectorBarrier() { PipeBarrier<PIPE_V>(); }
 
 } // namespace arch
-} // namespace grouped_gemm
+} // namespace moe
 
 #endif

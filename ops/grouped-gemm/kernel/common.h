@@ -8,7 +8,7 @@
 #include "kernel_operator.h"
 #include "tiling.h"
 
-namespace grouped_gemm {
+namespace moe {
 
 using namespace AscendC;
 
@@ -88,6 +88,7 @@ struct Tile {
     uint32_t block;
     uint32_t blocks;
     bool group; // the first tile with these rows
+    bool narrow; // the expert has few rows: half the columns, twice the depth
 };
 
 // The tiles of one core for one product. All experts' blocks lie on one line, each as long as it costs; a core has
@@ -137,7 +138,8 @@ public:
         tile.rows = Min(end_ - row, kTileRows);
         tile.padded = RoundUp(tile.rows, kC0);
         tile.block = blockAt_;
-        tile.blocks = Min(blockEnd_ - blockAt_, TileWidth());
+        tile.narrow = end_ - begin_ <= kFewRows;
+        tile.blocks = Min(blockEnd_ - blockAt_, tile.narrow ? Max(width_ / 2, 1) : width_);
         tile.group = blockAt_ == blockBegin_ || end_ - begin_ > kTileRows;
         rowAt_ += tile.rows;
         if (row + tile.rows == end_) {
@@ -155,10 +157,6 @@ private:
     {
         // Up to about 186 rows a block takes as long as its weights take to arrive.
         return rows == 0 ? 0 : Max(RoundUp(rows, kC0), 192);
-    }
-    __aicore__ inline uint32_t TileWidth() const
-    {
-        return end_ - begin_ <= kFewRows ? Max(width_ / 2, 1) : width_;
     }
     // Goes to the next expert of which this core has blocks.
     __aicore__ inline void NextExpert(bool start)
@@ -197,6 +195,6 @@ private:
     bool open_ = false;
 };
 
-} // namespace grouped_gemm
+} // namespace moe
 
 #endif

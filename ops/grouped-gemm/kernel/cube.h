@@ -9,7 +9,7 @@
 
 #include "common.h"
 
-namespace grouped_gemm {
+namespace moe {
 
 constexpr uint32_t kStages = 4;
 constexpr uint32_t kStageBytes = 64 * 1024;
@@ -152,10 +152,9 @@ private:
         }
     }
 
-    // Narrow tiles have half the columns and stages of twice the depth.
     __aicore__ inline static uint32_t StageDepth(const Product &p, const Tile &t)
     {
-        return t.padded <= kFewRows ? 2 * p.stage : p.stage;
+        return t.narrow ? 2 * p.stage : p.stage;
     }
     __aicore__ inline static uint32_t Columns16(const Product &p, const Tile &t) { return p.pairs ? 2 * t.blocks : t.blocks; }
 
@@ -233,16 +232,20 @@ private:
         }
     }
 
-    // Begins the next copy into L1, if there is one. `rows`: rows that stay in L1 come now.
-    __aicore__ inline void Load(const Product &p, bool rows)
+    // Begins the next copy into L1, if there is one and room for it. `rows`: rows that stay in L1 come now.
+    __aicore__ inline bool Load(const Product &p, bool rows)
     {
         Cursor &c = load_;
-        if (!c.open) {
-            return;
+        if (!c.open || ahead_ == kStages) {
+            return false;
         }
         const Tile &t = c.tile;
         if (c.k == 0 && t.group) {
             if (!(c.place.streamed && streaming_)) {
+                if ((held_ & c.place.slots) != 0) {
+                    return false;
+                }
+                held_ |= c.place.slots;
                 for (int32_t i = 0; i < 2; i++) {
                     if ((c.place.slots >> i & 1) != 0) {
                         WaitFlag<HardEvent::MTE1_MTE2>(static_cast<int32_t>(kStages) + i);
@@ -263,9 +266,11 @@ private:
         SetFlag<HardEvent::MTE2_MTE1>(static_cast<int32_t>(c.stage));
         c.stage = (c.stage + 1) % kStages;
         c.k += depth;
+        ahead_++;
         if (c.k == p.depth) {
             Step(c, p);
         }
+        return true;
     }
     __aicore__ inline void LoadRows(const Product &p) { LoadRows(p, load_.tile, load_.place); }
     __aicore__ inline void LoadRows(const Product &p, const Tile &t, const Place &place)
@@ -279,25 +284,19 @@ private:
         Open(load_, p);
         Open(work_, p);
         streaming_ = false;
-        uint32_t ahead = 0;
         if (wait) {
             // Weights need not wait for the activations, rows do.
             const bool early = load_.open && !load_.place.streamed;
             const Tile first = load_.tile;
             const Place place = load_.place;
             if (early) {
-                do {
-                    Load(p, false);
-                    ahead++;
-                } while (ahead + 1 < kStages && load_.open && !(load_.k == 0 && load_.tile.group));
+                while (Load(p, false) && !(load_.k == 0 && load_.tile.group)) {
+                }
             }
             CrossCoreWaitFlag<2, PIPE_MTE2>(kRowsToCube);
             if (early) {
                 LoadRows(p, first, place);
             }
-        }
-        for (; ahead + 1 < kStages; ahead++) {
-            Load(p, true);
         }
         while (work_.open) {
             Work(p);
@@ -319,18 +318,22 @@ private:
         if (large) {
             WaitFlag<HardEvent::FIX_M>(1);
         }
+        while (Load(p, true)) {
+        }
         if (t.group && !place.streamed) {
             WaitFlag<HardEvent::MTE2_MTE1>(static_cast<int32_t>(kStages + place.slot));
         }
         for (uint32_t k = 0; k < p.depth;) {
-            Load(p, true);
+            while (Load(p, true)) {
+            }
             const uint32_t depth = Min(StageDepth(p, t), p.depth - k);
-            Stage(p, t, place, k, depth, rows16, columns16, sum);
+            Stage(t, place, k, depth, rows16, columns16, sum);
             k += depth;
         }
         Step(work_, p);
         const bool last = !work_.open || work_.tile.group;
         if (last && !(place.streamed && work_.open && work_.place.streamed)) {
+            held_ &= ~place.slots;
             for (int32_t i = 0; i < 2; i++) {
                 if ((place.slots >> i & 1) != 0) {
                     SetFlag<HardEvent::MTE1_MTE2>(static_cast<int32_t>(kStages) + i);
@@ -352,7 +355,7 @@ private:
     }
 
     // The products of one stage.
-    __aicore__ inline void Stage(const Product &p, const Tile &t, const Place &place, uint32_t k, uint32_t depth, uint32_t rows16,
+    __aicore__ inline void Stage(const Tile &t, const Place &place, uint32_t k, uint32_t depth, uint32_t rows16,
                                  uint32_t columns16, const LocalTensor<float> &sum)
     {
         const int32_t stage = static_cast<int32_t>(work_.stage);
@@ -386,6 +389,7 @@ private:
         }
         SetFlag<HardEvent::MTE1_MTE2>(stage);
         work_.stage = (work_.stage + 1) % kStages;
+        ahead_--;
     }
 
     // A tile of gate and up to its slot, in F32.
@@ -434,11 +438,13 @@ private:
     Cursor work_ = {};
     bool flat_ = false;
     bool streaming_ = false; // the last rows that were loaded came with stages
+    uint32_t ahead_ = 0; // stages that were loaded and not yet used
+    uint32_t held_ = 0; // slots of rows that were loaded and not yet given back
     uint32_t pair_ = 0; // of buffers in L0A and L0B
     uint32_t sum_ = 0; // buffer in L0C
     uint32_t tiles_ = 0; // that went to the ring
 };
 
-} // namespace grouped_gemm
+} // namespace moe
 
 #endif

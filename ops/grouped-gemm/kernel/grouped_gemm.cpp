@@ -24,7 +24,7 @@ extern "C" __global__ __aicore__ void grouped_gemm(GM_ADDR x, GM_ADDR w13, GM_AD
                                                    GM_ADDR status, GM_ADDR workspace, GM_ADDR tiling)
 {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_MIX_AIC_1_2);
-    grouped_gemm::Arguments a;
+    moe::Arguments a;
     a.x = x;
     a.w13 = w13;
     a.w2 = w2;
@@ -32,16 +32,16 @@ extern "C" __global__ __aicore__ void grouped_gemm(GM_ADDR x, GM_ADDR w13, GM_AD
     a.out = out;
     a.status = status;
     a.workspace = workspace;
-    grouped_gemm::ReadTiling(a.t, tiling);
+    moe::ReadTiling(a.t, tiling);
     a.cores = static_cast<uint32_t>(AscendC::GetBlockNum());
     if ASCEND_IS_AIC {
         a.core = static_cast<uint32_t>(AscendC::GetBlockIdx());
-        grouped_gemm::Cube cube;
+        moe::Cube cube;
         cube.Run(a);
     }
     if ASCEND_IS_AIV {
         a.core = static_cast<uint32_t>(AscendC::GetBlockIdx()) / 2;
-        grouped_gemm::Vector vector;
+        moe::Vector vector;
         vector.Run(a);
     }
 }

@@ -7,7 +7,7 @@
 
 #include "common.h"
 
-namespace grouped_gemm {
+namespace moe {
 
 constexpr uint32_t kSliceBytes = 16 * 1024; // of F32 elements of one slice
 constexpr uint32_t kGateAt = 0; // two buffers of each
@@ -192,6 +192,6 @@ private:
     uint32_t tile_ = 0;
 };
 
-} // namespace grouped_gemm
+} // namespace moe
 
 #endif

@@ -198,3 +198,9 @@ impl Layout {
         [one.saturating_mul(2), one]
     }
 }
+
+/// The code of this build for one device, and on which it runs.
+#[must_use]
+pub fn blobs() -> &'static [ascend_rt::Blob] {
+    BLOBS
+}
