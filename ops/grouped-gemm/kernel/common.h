@@ -16,6 +16,7 @@ constexpr uint32_t kC0 = 16; // elements of a fractal's row, BF16
 constexpr uint32_t kFractal = 256; // elements of a fractal
 constexpr uint32_t kTileRows = 128;
 constexpr uint32_t kFewRows = 32;
+constexpr uint32_t kSliceBytes = 16 * 1024; // of F32 elements of one slice of the activation
 
 // Cross-core flags.
 constexpr uint16_t kTileFull = 0; // cube -> vector: an F32 tile is in its slot

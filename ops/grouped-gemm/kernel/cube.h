@@ -17,10 +17,9 @@ constexpr uint32_t kRowBytes = 192 * 1024;
 constexpr uint32_t kSlotBytes = kRowBytes / 2;
 constexpr uint32_t kRowStageBytes = kRowBytes / kStages;
 constexpr uint32_t kL0Bytes = 32 * 1024; // of one of two buffers
-constexpr uint32_t kL0CBytes = 64 * 1024;
+constexpr uint32_t kSumBytes = arch::kL0CBytes / 2; // of one of two buffers in L0C
 
 static_assert(kRowBytes + kStages * kStageBytes <= arch::kL1Bytes, "L1");
-static_assert(2 * kL0CBytes <= arch::kL0CBytes, "L0C");
 
 // One of the two products.
 struct Product {
@@ -50,9 +49,7 @@ public:
         flat_ = a.t.layout == 0;
         rows_.Init(a);
         out_.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(a.out), static_cast<uint64_t>(a.t.rows) * a.t.hidden);
-        ring_.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(a.workspace + a.t.ring) +
-                                  static_cast<uint64_t>(a.core) * (a.t.ring_pitch / sizeof(float)),
-                              a.t.ring_pitch / sizeof(float));
+        outbox_.Init(a);
         tail_.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(a.workspace + a.t.tail), static_cast<uint64_t>(a.t.rows) * kC0);
         Prime();
 
@@ -68,7 +65,7 @@ public:
         p.pairs = true;
         SetWeights(p, a.w13);
         Multiply(p, false);
-        DrainRing();
+        outbox_.Drain();
 
         p.left.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(a.workspace + a.t.a16),
                                static_cast<uint64_t>(a.t.rows) * pairs * kC0);
@@ -143,12 +140,6 @@ private:
         for (int32_t i = 0; i < 2; i++) {
             WaitFlag<HardEvent::M_MTE1>(i);
             WaitFlag<HardEvent::FIX_M>(i);
-        }
-    }
-    __aicore__ inline void DrainRing()
-    {
-        for (uint32_t i = 0; i < Min(tiles_, a_.t.ring_slots); i++) {
-            CrossCoreWaitFlag<2, PIPE_FIX>(kTileFree);
         }
     }
 
@@ -309,11 +300,11 @@ private:
         const Tile t = work_.tile;
         const Place place = work_.place;
         const uint32_t rows16 = t.padded / kC0, columns16 = Columns16(p, t);
-        const bool large = t.padded * columns16 * kC0 * sizeof(float) > kL0CBytes;
+        const bool large = t.padded * columns16 * kC0 * sizeof(float) > kSumBytes;
         if (large) {
             sum_ = 0;
         }
-        const LocalTensor<float> sum(TPosition::CO1, sum_ * kL0CBytes, (large ? 2 : 1) * kL0CBytes / sizeof(float));
+        const LocalTensor<float> sum(TPosition::CO1, sum_ * kSumBytes, (large ? 2 : 1) * kSumBytes / sizeof(float));
         WaitFlag<HardEvent::FIX_M>(static_cast<int32_t>(sum_));
         if (large) {
             WaitFlag<HardEvent::FIX_M>(1);
@@ -343,7 +334,7 @@ private:
         SetFlag<HardEvent::M_FIX>(static_cast<int32_t>(sum_));
         WaitFlag<HardEvent::M_FIX>(static_cast<int32_t>(sum_));
         if (p.pairs) {
-            StorePairs(t, columns16, sum);
+            outbox_.Send(t, sum);
         } else {
             StoreResult(p, t, sum);
         }
@@ -392,47 +383,23 @@ private:
         ahead_--;
     }
 
-    // A tile of gate and up to its slot, in F32.
-    __aicore__ inline void StorePairs(const Tile &t, uint32_t columns16, const LocalTensor<float> &sum)
-    {
-        if (tiles_ >= a_.t.ring_slots) {
-            CrossCoreWaitFlag<2, PIPE_FIX>(kTileFree);
-        }
-        FixpipeParamsV220 f;
-        f.nSize = static_cast<uint16_t>(columns16 * kC0);
-        f.mSize = static_cast<uint16_t>(t.rows);
-        f.srcStride = static_cast<uint16_t>(t.padded);
-        f.dstStride = columns16 * kC0;
-        Fixpipe<float, float, CFG_ROW_MAJOR>(ring_[tiles_ % a_.t.ring_slots * (a_.t.ring_slot / sizeof(float))], sum, f);
-        CrossCoreSetFlag<2, PIPE_FIX>(kTileFull);
-        tiles_++;
-    }
-
     // A tile of the result, rounded. Columns that do not fill a block go to the workspace.
     __aicore__ inline void StoreResult(const Product &p, const Tile &t, const LocalTensor<float> &sum)
     {
         const bool ragged = (t.block + t.blocks) * kC0 > p.columns;
         const uint32_t whole = ragged ? t.blocks - 1 : t.blocks;
-        FixpipeParamsV220 f;
-        f.mSize = static_cast<uint16_t>(t.rows);
-        f.srcStride = static_cast<uint16_t>(t.padded);
-        f.quantPre = F322BF16;
         if (whole != 0) {
-            f.nSize = static_cast<uint16_t>(whole * kC0);
-            f.dstStride = p.columns;
-            Fixpipe<bfloat16_t, float, CFG_ROW_MAJOR>(out_[static_cast<uint64_t>(t.row) * p.columns + t.block * kC0], sum, f);
+            arch::Round(out_[static_cast<uint64_t>(t.row) * p.columns + t.block * kC0], p.columns, sum, t.rows, t.padded, whole * kC0);
         }
         if (ragged) {
-            f.nSize = kC0;
-            f.dstStride = kC0;
-            Fixpipe<bfloat16_t, float, CFG_ROW_MAJOR>(tail_[static_cast<uint64_t>(t.row) * kC0], sum[whole * t.padded * kC0], f);
+            arch::Round(tail_[static_cast<uint64_t>(t.row) * kC0], kC0, sum[whole * t.padded * kC0], t.rows, t.padded, kC0);
         }
     }
 
     Arguments a_;
     Rows rows_;
     GlobalTensor<bfloat16_t> out_;
-    GlobalTensor<float> ring_;
+    arch::Outbox outbox_;
     GlobalTensor<bfloat16_t> tail_;
     Cursor load_ = {};
     Cursor work_ = {};
@@ -442,7 +409,6 @@ private:
     uint32_t held_ = 0; // slots of rows that were loaded and not yet given back
     uint32_t pair_ = 0; // of buffers in L0A and L0B
     uint32_t sum_ = 0; // buffer in L0C
-    uint32_t tiles_ = 0; // that went to the ring
 };
 
 } // namespace moe

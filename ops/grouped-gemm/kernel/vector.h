@@ -9,13 +9,9 @@
 
 namespace moe {
 
-constexpr uint32_t kSliceBytes = 16 * 1024; // of F32 elements of one slice
-constexpr uint32_t kGateAt = 0; // two buffers of each
-constexpr uint32_t kUpAt = kGateAt + 2 * kSliceBytes;
-constexpr uint32_t kTempAt = kUpAt + 2 * kSliceBytes;
-constexpr uint32_t kRoundedAt = kTempAt + kSliceBytes;
+constexpr uint32_t kRoundedAt = arch::kTempAt + kSliceBytes; // two buffers
 constexpr uint32_t kTailAt = kRoundedAt + kSliceBytes;
-constexpr uint32_t kTailRows = 1024; // a part of the ragged columns
+constexpr uint32_t kTailRows = 512; // a part of the ragged columns
 static_assert(kTailAt + kTailRows * kC0 * sizeof(bfloat16_t) <= arch::kUbBytes, "UB");
 
 class Vector {
@@ -25,25 +21,20 @@ public:
         a_ = a;
         half_ = static_cast<uint32_t>(GetSubBlockIdx());
         rows_.Init(a);
-        ring_.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(a.workspace + a.t.ring) +
-                                  static_cast<uint64_t>(a.core) * (a.t.ring_pitch / sizeof(float)),
-                              a.t.ring_pitch / sizeof(float));
+        inbox_.Init(a, half_);
         pitch_ = RoundUp(a.t.intermediate, kC0);
         a16_.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(a.workspace + a.t.a16), static_cast<uint64_t>(a.t.rows) * pitch_);
         for (int32_t i = 0; i < 2; i++) {
-            SetFlag<HardEvent::V_MTE2>(i);
             SetFlag<HardEvent::MTE3_V>(i);
         }
         Tiles tiles;
         tiles.Init(a, rows_, Ceil(a.t.intermediate, kC0), a.t.columns1 / kC0, true);
         Tile t;
         while (tiles.Next(t)) {
-            CrossCoreWaitFlag<2, PIPE_MTE2>(kTileFull);
             Activate(t);
-            tile_++;
         }
+        inbox_.Drain();
         for (int32_t i = 0; i < 2; i++) {
-            WaitFlag<HardEvent::V_MTE2>(i);
             WaitFlag<HardEvent::MTE3_V>(i);
         }
         CrossCoreSetFlag<0, PIPE_MTE3>(kRowsAmongVectors);
@@ -63,33 +54,18 @@ private:
 
     __aicore__ inline void Activate(const Tile &t)
     {
-        const uint32_t first = Ceil(t.rows, 2), begin = half_ == 0 ? 0 : first, rows = half_ == 0 ? first : t.rows - first;
+        uint32_t begin = 0, rows = 0;
+        inbox_.Open(t, begin, rows);
         const uint32_t columns = t.blocks * kC0, most = Max(Min(a_.t.vector_elements, kSliceBytes / sizeof(float)) / columns, 1);
-        const GlobalTensor<float> slot = ring_[tile_ % a_.t.ring_slots * (a_.t.ring_slot / sizeof(float))];
         for (uint32_t at = 0; at < rows; at += most) {
             const uint32_t now = Min(most, rows - at), count = now * columns;
+            const bool last = at + now == rows;
             const int32_t b = static_cast<int32_t>(buffer_);
-            const LocalTensor<float> gate = Ub<float>(kGateAt + buffer_ * kSliceBytes, kSliceBytes / sizeof(float));
-            const LocalTensor<float> up = Ub<float>(kUpAt + buffer_ * kSliceBytes, kSliceBytes / sizeof(float));
-            const LocalTensor<float> temp = Ub<float>(kTempAt, kSliceBytes / sizeof(float));
+            const LocalTensor<float> temp = Ub<float>(arch::kTempAt, kSliceBytes / sizeof(float));
             const LocalTensor<bfloat16_t> rounded =
                 Ub<bfloat16_t>(kRoundedAt + buffer_ * kSliceBytes / 2, kSliceBytes / sizeof(float));
-
-            WaitFlag<HardEvent::V_MTE2>(b);
-            DataCopyParams d;
-            d.blockCount = static_cast<uint16_t>(now);
-            d.blockLen = static_cast<uint16_t>(columns * sizeof(float) / 32);
-            d.srcGap = d.blockLen;
-            d.dstGap = 0;
-            const uint64_t from = static_cast<uint64_t>(begin + at) * 2 * columns;
-            DataCopy(gate, slot[from], d);
-            DataCopy(up, slot[from + columns], d);
-            SetFlag<HardEvent::MTE2_V>(b);
-            if (at + now == rows) {
-                CrossCoreSetFlag<2, PIPE_MTE2>(kTileFree);
-            }
-
-            WaitFlag<HardEvent::MTE2_V>(b);
+            LocalTensor<float> gate, up;
+            inbox_.Get(gate, up, at, now, columns, last);
             WaitFlag<HardEvent::MTE3_V>(b);
             if (a_.t.activation == 0) {
                 Silu(temp, gate, up, count);
@@ -98,7 +74,7 @@ private:
             }
             Cast(rounded, temp, RoundMode::CAST_RINT, count);
             arch::VectorBarrier();
-            SetFlag<HardEvent::V_MTE2>(b);
+            inbox_.Put(last);
             SetFlag<HardEvent::V_MTE3>(b);
 
             WaitFlag<HardEvent::V_MTE3>(b);
@@ -111,9 +87,7 @@ private:
             SetFlag<HardEvent::MTE3_V>(b);
             buffer_ ^= 1;
         }
-        if (rows == 0) {
-            CrossCoreSetFlag<2, PIPE_MTE2>(kTileFree);
-        }
+        inbox_.Close();
     }
 
     // gate / (1 + exp(-gate)) * up
@@ -184,12 +158,11 @@ private:
 
     Arguments a_;
     Rows rows_;
-    GlobalTensor<float> ring_;
+    arch::Inbox inbox_;
     GlobalTensor<bfloat16_t> a16_;
     uint32_t half_ = 0; // which of the two vector cores
     uint32_t pitch_ = 0; // of the activations
     uint32_t buffer_ = 0;
-    uint32_t tile_ = 0;
 };
 
 } // namespace moe
