@@ -89,28 +89,31 @@ struct Tile {
     uint32_t block;
     uint32_t blocks;
     bool group; // the first tile with these rows
-    bool narrow; // the expert has few rows: half the columns, twice the depth
+    bool narrow; // the expert has few rows: tiles of other columns and depth
 };
 
 // The tiles of one core for one product. All experts' blocks lie on one line, each as long as it costs; a core has
 // the part from core / cores to (core + 1) / cores of it, cut at multiples of the unit. So cores differ by one unit.
 class Tiles {
 public:
-    // `width`: the blocks of a tile of an expert with many rows.
-    __aicore__ inline void Init(const Arguments &a, Rows &rows, uint32_t blocks, uint32_t width, bool pairs)
+    // `width` and `narrow`: blocks of a tile of an expert with many rows, and with few.
+    __aicore__ inline void Init(const Arguments &a, Rows &rows, uint32_t blocks, uint32_t width, uint32_t narrow)
     {
         bounds_ = &rows;
         experts_ = a.t.experts;
         blocks_ = blocks;
         unit_ = a.t.unit;
         units_ = Ceil(blocks, unit_);
-        width_ = Max(pairs ? width / 2 : width, 1);
+        width_ = width;
+        narrow_ = narrow;
+        most_ = 0;
         uint64_t total = 0;
         uint32_t begin = rows.Bound(0, 0);
         first_ = begin;
         for (uint32_t e = 0; e < experts_; e++) {
             uint32_t end = rows.Bound(e + 1, begin);
             total += static_cast<uint64_t>(Cost(end - begin)) * units_;
+            most_ = Max(most_, end - begin);
             begin = end;
         }
         last_ = begin;
@@ -127,6 +130,8 @@ public:
     // The rows of all experts.
     __aicore__ inline uint32_t First() const { return first_; }
     __aicore__ inline uint32_t Last() const { return last_; }
+    // Whether each weight is used once.
+    __aicore__ inline bool Once() const { return most_ <= kTileRows; }
     // The next tile; false if there is none.
     __aicore__ inline bool Next(Tile &tile)
     {
@@ -140,7 +145,7 @@ public:
         tile.padded = RoundUp(tile.rows, kC0);
         tile.block = blockAt_;
         tile.narrow = end_ - begin_ <= kFewRows;
-        tile.blocks = Min(blockEnd_ - blockAt_, tile.narrow ? Max(width_ / 2, 1) : width_);
+        tile.blocks = Min(blockEnd_ - blockAt_, tile.narrow ? narrow_ : width_);
         tile.group = blockAt_ == blockBegin_ || end_ - begin_ > kTileRows;
         rowAt_ += tile.rows;
         if (row + tile.rows == end_) {
@@ -190,7 +195,7 @@ private:
     }
 
     Rows *bounds_ = nullptr;
-    uint32_t experts_ = 0, blocks_ = 0, unit_ = 1, units_ = 0, width_ = 1, first_ = 0, last_ = 0;
+    uint32_t experts_ = 0, blocks_ = 0, unit_ = 1, units_ = 0, width_ = 1, narrow_ = 1, most_ = 0, first_ = 0, last_ = 0;
     uint64_t low_ = 0, high_ = 0, position_ = 0;
     uint32_t expert_ = 0, begin_ = 0, end_ = 0, rowAt_ = 0, blockBegin_ = 0, blockAt_ = 0, blockEnd_ = 0;
     bool open_ = false;

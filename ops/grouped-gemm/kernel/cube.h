@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
 // The cube core. Weights come in stages of 64 KB, of which three are on their way while one is used, across tiles and
-// experts. Rows of a few tokens stay in L1 for all tiles of their expert, two experts at a time; more come with the
-// weights, stage by stage.
+// experts. Rows of tokens have two slots. A few rows fit one with all of K, and stay for all tiles of their expert; more
+// come part by part along K, again for each tile.
 
 #ifndef GROUPED_GEMM_CUBE_H
 #define GROUPED_GEMM_CUBE_H
@@ -15,7 +15,6 @@ constexpr uint32_t kStages = 4;
 constexpr uint32_t kStageBytes = 64 * 1024;
 constexpr uint32_t kRowBytes = 192 * 1024;
 constexpr uint32_t kSlotBytes = kRowBytes / 2;
-constexpr uint32_t kRowStageBytes = kRowBytes / kStages;
 constexpr uint32_t kL0Bytes = 32 * 1024; // of one of two buffers
 constexpr uint32_t kSumBytes = arch::kL0CBytes / 2; // of one of two buffers in L0C
 
@@ -29,16 +28,11 @@ struct Product {
     uint32_t depth; // K
     uint32_t blocks; // of 16 columns; pairs in the first product
     uint32_t columns; // of the result; of gate in the first product
-    uint32_t width; // blocks of a wide tile
-    uint32_t stage; // depth of a stage of a wide tile
+    uint32_t width; // blocks of a tile of many rows
+    uint32_t stage; // depth of its stages
+    uint32_t fewWidth;
+    uint32_t fewStage;
     bool pairs;
-};
-
-// Where the rows of a tile are while it is multiplied.
-struct Place {
-    bool streamed; // they come with each stage
-    uint32_t slots; // bits: 1 the first, 2 the second
-    uint32_t slot; // of the flag, and of the data
 };
 
 class Cube {
@@ -60,8 +54,10 @@ public:
         p.depth = a.t.hidden;
         p.blocks = pairs;
         p.columns = a.t.intermediate;
-        p.width = a.t.columns1 / kC0;
+        p.width = a.t.columns1 / (2 * kC0);
         p.stage = a.t.depth1;
+        p.fewWidth = a.t.few_columns1 / (2 * kC0);
+        p.fewStage = a.t.few_depth1;
         p.pairs = true;
         SetWeights(p, a.w13);
         Multiply(p, false);
@@ -75,6 +71,8 @@ public:
         p.columns = a.t.hidden;
         p.width = a.t.columns2 / kC0;
         p.stage = a.t.depth2;
+        p.fewWidth = a.t.few_columns2 / kC0;
+        p.fewStage = a.t.few_depth2;
         p.pairs = false;
         SetWeights(p, a.w2);
         Multiply(p, true);
@@ -100,10 +98,11 @@ private:
         bool open; // there is a tile
         Tile next;
         bool more; // there is one behind it
-        Place place;
+        uint32_t part; // depth of the rows in a slot
+        bool stays; // the rows are the same for the next tile
         uint32_t k; // of the next stage
         uint32_t stage;
-        uint32_t slot; // for the next rows that take one
+        uint32_t slot; // of the rows in use, or of the next ones
     };
 
     __aicore__ inline LocalTensor<bfloat16_t> L1(uint32_t address, uint32_t bytes)
@@ -117,9 +116,6 @@ private:
         const uint64_t rows = (p.columns + round - 1) / round * round, depth = (p.depth + round - 1) / round * round;
         p.weights.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(weights),
                                   a_.t.experts * rows * depth * (p.pairs ? 2 : 1));
-        if (a_.t.stream != 0) {
-            p.weights.SetL2CacheHint(CacheMode::CACHE_MODE_DISABLE);
-        }
     }
 
     __aicore__ inline void Prime()
@@ -145,15 +141,14 @@ private:
 
     __aicore__ inline static uint32_t StageDepth(const Product &p, const Tile &t)
     {
-        return t.narrow ? 2 * p.stage : p.stage;
+        return t.narrow ? p.fewStage : p.stage;
     }
     __aicore__ inline static uint32_t Columns16(const Product &p, const Tile &t) { return p.pairs ? 2 * t.blocks : t.blocks; }
 
     __aicore__ inline void Open(Cursor &c, const Product &p)
     {
-        c.tiles.Init(a_, rows_, p.blocks, p.width, p.pairs);
+        c.tiles.Init(a_, rows_, p.blocks, p.width, p.fewWidth);
         c.more = c.tiles.Next(c.next);
-        c.place.streamed = false;
         Step(c, p);
     }
     // Goes to the next tile.
@@ -166,15 +161,20 @@ private:
             return;
         }
         c.more = c.tiles.Next(c.next);
-        if (c.tile.group) {
-            const uint32_t bytes = c.tile.padded * RoundUp(p.depth, kC0) * sizeof(bfloat16_t);
-            c.place.streamed = bytes > kSlotBytes;
-            c.place.slot = c.place.streamed ? 0 : c.slot;
-            c.place.slots = c.place.streamed ? 3 : 1u << c.slot;
-            if (!c.place.streamed) {
-                c.slot ^= 1;
-            }
-        }
+        const uint32_t most = kSlotBytes / (c.tile.padded * sizeof(bfloat16_t));
+        const bool whole = RoundUp(p.depth, kC0) <= most;
+        c.part = whole ? p.depth : most / StageDepth(p, c.tile) * StageDepth(p, c.tile);
+        c.stays = whole && c.more && !c.next.group;
+    }
+    // Whether rows are needed before the stage at `k`.
+    __aicore__ inline static bool Begins(const Cursor &c, const Product &p)
+    {
+        return c.part == p.depth ? c.k == 0 && c.tile.group : c.k % c.part == 0;
+    }
+    // Whether the rows were used when the stage before `k` was.
+    __aicore__ inline static bool Ends(const Cursor &c, const Product &p)
+    {
+        return c.k == p.depth ? !c.stays : c.k % c.part == 0;
     }
 
     __aicore__ inline void CopyRows(const Product &p, const Tile &t, uint32_t k, uint32_t depth, const LocalTensor<bfloat16_t> &to)
@@ -223,70 +223,67 @@ private:
         }
     }
 
-    // Begins the next copy into L1, if there is one and room for it. `rows`: rows that stay in L1 come now.
+    // Begins the next copy into L1, if there is one and room for it. `rows`: those that are needed come now.
     __aicore__ inline bool Load(const Product &p, bool rows)
     {
         Cursor &c = load_;
         if (!c.open || ahead_ == kStages) {
             return false;
         }
-        const Tile &t = c.tile;
-        if (c.k == 0 && t.group) {
-            if (!(c.place.streamed && streaming_)) {
-                if ((held_ & c.place.slots) != 0) {
-                    return false;
-                }
-                held_ |= c.place.slots;
-                for (int32_t i = 0; i < 2; i++) {
-                    if ((c.place.slots >> i & 1) != 0) {
-                        WaitFlag<HardEvent::MTE1_MTE2>(static_cast<int32_t>(kStages) + i);
-                    }
-                }
+        if (Begins(c, p)) {
+            // A flag must not be set again before it was waited for, in the order of the program.
+            if ((held_ >> c.slot & 1) != 0) {
+                return false;
             }
-            streaming_ = c.place.streamed;
-            if (!c.place.streamed && rows) {
-                LoadRows(p);
+            held_ |= 1u << c.slot;
+            if (rows) {
+                LoadRows(p, c.tile, c.k, Min(c.part, p.depth - c.k), c.slot);
             }
         }
-        const uint32_t depth = Min(StageDepth(p, t), p.depth - c.k);
+        const uint32_t depth = Min(StageDepth(p, c.tile), p.depth - c.k);
         WaitFlag<HardEvent::MTE1_MTE2>(static_cast<int32_t>(c.stage));
-        CopyWeights(p, t, c.k, depth, L1(kRowBytes + c.stage * kStageBytes, kStageBytes));
-        if (c.place.streamed) {
-            CopyRows(p, t, c.k, depth, L1(c.stage * kRowStageBytes, kRowStageBytes));
-        }
+        CopyWeights(p, c.tile, c.k, depth, L1(kRowBytes + c.stage * kStageBytes, kStageBytes));
         SetFlag<HardEvent::MTE2_MTE1>(static_cast<int32_t>(c.stage));
-        c.stage = (c.stage + 1) % kStages;
-        c.k += depth;
         ahead_++;
+        Advance(c, p, depth);
+        return true;
+    }
+    __aicore__ inline void LoadRows(const Product &p, const Tile &t, uint32_t k, uint32_t depth, uint32_t slot)
+    {
+        WaitFlag<HardEvent::MTE1_MTE2>(static_cast<int32_t>(kStages + slot));
+        CopyRows(p, t, k, depth, L1(slot * kSlotBytes, kSlotBytes));
+        SetFlag<HardEvent::MTE2_MTE1>(static_cast<int32_t>(kStages + slot));
+    }
+    // Goes to the next stage.
+    __aicore__ inline void Advance(Cursor &c, const Product &p, uint32_t depth)
+    {
+        c.k += depth;
+        c.stage = (c.stage + 1) % kStages;
+        if (Ends(c, p)) {
+            c.slot ^= 1;
+        }
         if (c.k == p.depth) {
             Step(c, p);
         }
-        return true;
-    }
-    __aicore__ inline void LoadRows(const Product &p) { LoadRows(p, load_.tile, load_.place); }
-    __aicore__ inline void LoadRows(const Product &p, const Tile &t, const Place &place)
-    {
-        CopyRows(p, t, 0, p.depth, L1(place.slot * kSlotBytes, kSlotBytes));
-        SetFlag<HardEvent::MTE2_MTE1>(static_cast<int32_t>(kStages + place.slot));
     }
 
-    __aicore__ inline void Multiply(const Product &p, bool wait)
+    __aicore__ inline void Multiply(Product &p, bool wait)
     {
         Open(load_, p);
         Open(work_, p);
-        streaming_ = false;
+        if (load_.tiles.Once()) {
+            p.weights.SetL2CacheHint(CacheMode::CACHE_MODE_DISABLE);
+        }
         if (wait) {
             // Weights need not wait for the activations, rows do.
-            const bool early = load_.open && !load_.place.streamed;
             const Tile first = load_.tile;
-            const Place place = load_.place;
-            if (early) {
-                while (Load(p, false) && !(load_.k == 0 && load_.tile.group)) {
-                }
+            const uint32_t part = load_.part, slot = load_.slot;
+            const bool open = load_.open;
+            while (Load(p, false) && load_.open && !Begins(load_, p)) {
             }
             CrossCoreWaitFlag<2, PIPE_MTE2>(kRowsToCube);
-            if (early) {
-                LoadRows(p, first, place);
+            if (open) {
+                LoadRows(p, first, 0, part, slot);
             }
         }
         while (work_.open) {
@@ -298,7 +295,6 @@ private:
     __aicore__ inline void Work(const Product &p)
     {
         const Tile t = work_.tile;
-        const Place place = work_.place;
         const uint32_t rows16 = t.padded / kC0, columns16 = Columns16(p, t);
         const bool large = t.padded * columns16 * kC0 * sizeof(float) > kSumBytes;
         if (large) {
@@ -309,27 +305,12 @@ private:
         if (large) {
             WaitFlag<HardEvent::FIX_M>(1);
         }
-        while (Load(p, true)) {
-        }
-        if (t.group && !place.streamed) {
-            WaitFlag<HardEvent::MTE2_MTE1>(static_cast<int32_t>(kStages + place.slot));
-        }
         for (uint32_t k = 0; k < p.depth;) {
             while (Load(p, true)) {
             }
             const uint32_t depth = Min(StageDepth(p, t), p.depth - k);
-            Stage(t, place, k, depth, rows16, columns16, sum);
+            Stage(p, t, k, depth, rows16, columns16, sum);
             k += depth;
-        }
-        Step(work_, p);
-        const bool last = !work_.open || work_.tile.group;
-        if (last && !(place.streamed && work_.open && work_.place.streamed)) {
-            held_ &= ~place.slots;
-            for (int32_t i = 0; i < 2; i++) {
-                if ((place.slots >> i & 1) != 0) {
-                    SetFlag<HardEvent::MTE1_MTE2>(static_cast<int32_t>(kStages) + i);
-                }
-            }
         }
         SetFlag<HardEvent::M_FIX>(static_cast<int32_t>(sum_));
         WaitFlag<HardEvent::M_FIX>(static_cast<int32_t>(sum_));
@@ -346,15 +327,17 @@ private:
     }
 
     // The products of one stage.
-    __aicore__ inline void Stage(const Tile &t, const Place &place, uint32_t k, uint32_t depth, uint32_t rows16,
-                                 uint32_t columns16, const LocalTensor<float> &sum)
+    __aicore__ inline void Stage(const Product &p, const Tile &t, uint32_t k, uint32_t depth, uint32_t rows16, uint32_t columns16,
+                                 const LocalTensor<float> &sum)
     {
-        const int32_t stage = static_cast<int32_t>(work_.stage);
-        const uint32_t depth16 = Ceil(depth, kC0), step = columns16 <= 8 ? 128 : 64;
-        const LocalTensor<bfloat16_t> left = place.streamed ? L1(work_.stage * kRowStageBytes, kRowStageBytes)
-                                                            : L1(place.slot * kSlotBytes, kSlotBytes);
+        const int32_t stage = static_cast<int32_t>(work_.stage), slot = static_cast<int32_t>(kStages + work_.slot);
+        const uint32_t depth16 = Ceil(depth, kC0), step = columns16 <= 8 ? 128 : columns16 <= 16 ? 64 : 32;
+        const LocalTensor<bfloat16_t> left = L1(work_.slot * kSlotBytes, kSlotBytes);
         const LocalTensor<bfloat16_t> right = L1(kRowBytes + work_.stage * kStageBytes, kStageBytes);
-        const uint32_t begin16 = place.streamed ? 0 : k / kC0;
+        const uint32_t begin16 = k % work_.part / kC0;
+        if (Begins(work_, p)) {
+            WaitFlag<HardEvent::MTE2_MTE1>(slot);
+        }
         WaitFlag<HardEvent::MTE2_MTE1>(stage);
         for (uint32_t at = 0; at < depth; at += step) {
             const uint32_t now = Min(step, depth - at), now16 = Ceil(now, kC0);
@@ -379,8 +362,13 @@ private:
             pair_ ^= 1;
         }
         SetFlag<HardEvent::MTE1_MTE2>(stage);
-        work_.stage = (work_.stage + 1) % kStages;
         ahead_--;
+        const bool stays = k + depth == p.depth ? work_.stays : (k + depth) % work_.part != 0;
+        if (!stays) {
+            SetFlag<HardEvent::MTE1_MTE2>(slot);
+            held_ &= ~(1u << work_.slot);
+        }
+        Advance(work_, p, depth);
     }
 
     // A tile of the result, rounded. Columns that do not fill a block go to the workspace.
@@ -404,7 +392,6 @@ private:
     Cursor load_ = {};
     Cursor work_ = {};
     bool flat_ = false;
-    bool streaming_ = false; // the last rows that were loaded came with stages
     uint32_t ahead_ = 0; // stages that were loaded and not yet used
     uint32_t held_ = 0; // slots of rows that were loaded and not yet given back
     uint32_t pair_ = 0; // of buffers in L0A and L0B

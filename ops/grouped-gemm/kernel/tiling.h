@@ -23,10 +23,14 @@ struct GroupedGemmTiling {
     uint32_t unit; // blocks of 16 columns that one core's share is a multiple of
     uint32_t columns1; // of the first product's tile where an expert has many rows: gate and up together
     uint32_t depth1; // of a stage of it, along K
+    uint32_t few_columns1; // the same where it has few
+    uint32_t few_depth1;
     uint32_t columns2;
     uint32_t depth2;
+    uint32_t few_columns2;
+    uint32_t few_depth2;
     uint32_t vector_elements; // most elements of one slice of the activation
-    uint32_t stream; // 1: the second cache keeps no weights
+    uint32_t reserved;
     float alpha;
     float limit;
 };

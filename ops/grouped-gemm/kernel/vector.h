@@ -28,7 +28,7 @@ public:
             SetFlag<HardEvent::MTE3_V>(i);
         }
         Tiles tiles;
-        tiles.Init(a, rows_, Ceil(a.t.intermediate, kC0), a.t.columns1 / kC0, true);
+        tiles.Init(a, rows_, Ceil(a.t.intermediate, kC0), a.t.columns1 / (2 * kC0), a.t.few_columns1 / (2 * kC0));
         Tile t;
         while (tiles.Next(t)) {
             Activate(t);

@@ -14,7 +14,7 @@ pub const STAGES: u32 = 4;
 pub const STAGE_BYTES: u32 = 64 << 10;
 /// The most rows of one tile.
 pub const TILE_ROWS: u32 = 128;
-/// Up to so many rows of an expert, tiles are half as wide and twice as deep.
+/// Up to so many rows of an expert, tiles have other columns and stages another depth.
 pub const FEW_ROWS: u32 = 32;
 /// Slots of F32 tiles per core between cube and vector cores.
 pub const RING_SLOTS: u32 = 4;
@@ -52,14 +52,22 @@ ascend_rt::tiling! {
         pub columns1: u32,
         /// Depth of its stages, along H.
         pub depth1: u32,
+        /// Columns of a tile of the first product where an expert has few rows.
+        pub few_columns1: u32,
+        /// Depth of its stages.
+        pub few_depth1: u32,
         /// The same of the second product.
         pub columns2: u32,
         /// Along I.
         pub depth2: u32,
+        /// Where an expert has few rows.
+        pub few_columns2: u32,
+        /// Depth of its stages.
+        pub few_depth2: u32,
         /// The most elements of a slice of the activation.
         pub vector_elements: u32,
-        /// 1: weights are read once, and the second-level cache need not keep them.
-        pub stream: u32,
+        /// 0.
+        pub reserved: u32,
         /// Of swigluoai.
         pub alpha: f32,
         /// Of swigluoai.
@@ -219,6 +227,13 @@ impl Split {
         let ring = region(u64::from(cores) * u64::from(ring_pitch));
         let tail = region(if hidden.is_multiple_of(16) { 0 } else { u64::from(rows) * 32 });
         let workspace = usize::try_from(at).map_err(|_| Error::TooManyRows { argument: "tokens", found: rows as usize })?;
+        // With few rows, weights are all that matters: long runs of them in either layout.
+        let few = |columns: u32, depth: u32| match layout {
+            Layout::Flat => (2 * columns, depth / 2),
+            Layout::Nz => (columns / 2, 2 * depth),
+        };
+        let (few_columns1, few_depth1) = few(tiles.mm1_n, tiles.mm1_k);
+        let (few_columns2, few_depth2) = few(tiles.mm2_n, tiles.mm2_k);
         let tiling = GroupedGemmTiling {
             a16,
             ring,
@@ -236,15 +251,19 @@ impl Split {
                 Layout::Nz => 1,
             },
             unit: match layout {
-                Layout::Flat => 4,
+                Layout::Flat => 16,
                 Layout::Nz => 1,
             },
             columns1: tiles.mm1_n,
             depth1: tiles.mm1_k,
+            few_columns1,
+            few_depth1,
             columns2: tiles.mm2_n,
             depth2: tiles.mm2_k,
+            few_columns2,
+            few_depth2,
             vector_elements: 32 * tiles.vector,
-            stream: 1,
+            reserved: 0,
             alpha,
             limit,
         };
