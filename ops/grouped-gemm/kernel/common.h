@@ -25,6 +25,7 @@ constexpr uint16_t kRowsAmongVectors = 2; // the activations of all experts are 
 constexpr uint16_t kRowsToCube = 3;
 constexpr uint16_t kResultAmongCubes = 4; // the result is in memory
 constexpr uint16_t kResultToVector = 5;
+constexpr uint16_t kTailAmongVectors = 6; // the last columns are in the result
 
 __aicore__ inline uint32_t Ceil(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 __aicore__ inline uint32_t RoundUp(uint32_t a, uint32_t b) { return Ceil(a, b) * b; }
@@ -40,6 +41,9 @@ struct Arguments {
     GM_ADDR out;
     GM_ADDR status;
     GM_ADDR workspace;
+    GM_ADDR slots; // only of the entry that combines
+    GM_ADDR scales;
+    GM_ADDR combined;
     GroupedGemmTiling t;
     uint32_t core; // of the group
     uint32_t cores;
@@ -53,6 +57,9 @@ __aicore__ inline void ReadTiling(GroupedGemmTiling &to, GM_ADDR from)
         out[i] = words[i];
     }
 }
+
+// Whether vector cores have something to do when the result is there.
+__aicore__ inline bool HasEpilogue(const Arguments &a) { return a.t.hidden % kC0 != 0 || a.t.choices != 0; }
 
 // Rows of the experts, from device memory. Bounds that decrease or leave the rows are clamped.
 class Rows {

@@ -77,7 +77,7 @@ public:
         SetWeights(p, a.w2);
         Multiply(p, true);
         Drain();
-        if (a.t.hidden % kC0 != 0) {
+        if (HasEpilogue(a)) {
             CrossCoreSetFlag<0, PIPE_FIX>(kResultAmongCubes);
             CrossCoreWaitFlag<0, PIPE_FIX>(kResultAmongCubes);
             CrossCoreSetFlag<2, PIPE_FIX>(kResultToVector);

@@ -30,6 +30,8 @@ struct GroupedGemmTiling {
     uint32_t few_columns2;
     uint32_t few_depth2;
     uint32_t vector_elements; // most elements of one slice of the activation
+    uint32_t tokens; // of the combined result
+    uint32_t choices; // rows of each token
     uint32_t reserved;
     float alpha;
     float limit;

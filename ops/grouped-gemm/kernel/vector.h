@@ -14,6 +14,12 @@ constexpr uint32_t kTailAt = kRoundedAt + kSliceBytes;
 constexpr uint32_t kTailRows = 512; // a part of the ragged columns
 static_assert(kTailAt + kTailRows * kC0 * sizeof(bfloat16_t) <= arch::kUbBytes, "UB");
 
+// The combination uses the same memory again.
+constexpr uint32_t kPart = 1024; // columns
+constexpr uint32_t kRowAt = 0; // two buffers
+constexpr uint32_t kWideAt = kRowAt + 2 * kPart * sizeof(bfloat16_t);
+constexpr uint32_t kSumAt = kWideAt + kPart * sizeof(float); // two buffers
+
 class Vector {
 public:
     __aicore__ inline void Run(const Arguments &a)
@@ -40,9 +46,19 @@ public:
         CrossCoreSetFlag<0, PIPE_MTE3>(kRowsAmongVectors);
         CrossCoreWaitFlag<0, PIPE_MTE3>(kRowsAmongVectors);
         CrossCoreSetFlag<2, PIPE_MTE3>(kRowsToCube);
+        if (!HasEpilogue(a)) {
+            return;
+        }
+        CrossCoreWaitFlag<2, PIPE_MTE2>(kResultToVector);
         if (a.t.hidden % kC0 != 0) {
-            CrossCoreWaitFlag<2, PIPE_MTE2>(kResultToVector);
             CopyTail(tiles.First(), tiles.Last());
+        }
+        if (a.t.choices != 0) {
+            if (a.t.hidden % kC0 != 0) {
+                CrossCoreSetFlag<0, PIPE_MTE3>(kTailAmongVectors);
+                CrossCoreWaitFlag<0, PIPE_MTE2>(kTailAmongVectors);
+            }
+            Combine(tiles.First(), tiles.Last());
         }
     }
 
@@ -154,6 +170,80 @@ private:
             SetFlag<HardEvent::MTE3_MTE2>(0);
         }
         WaitFlag<HardEvent::MTE3_MTE2>(0);
+    }
+
+    // For each token the sum of its rows, in the order of `slots`, each times its scale, in F32. Parts of kPart columns are
+    // spread over the vector cores. Slots outside of the rows that there are count nothing.
+    __aicore__ inline void Combine(uint32_t first, uint32_t last)
+    {
+        const uint32_t hidden = a_.t.hidden, choices = a_.t.choices, parts = Ceil(hidden, kPart), items = a_.t.tokens * parts;
+        const uint32_t share = Ceil(items, 2 * a_.cores), begin = Min((2 * a_.core + half_) * share, items);
+        const uint32_t end = Min(begin + share, items);
+        GlobalTensor<int32_t> slots;
+        GlobalTensor<float> scales, combined;
+        GlobalTensor<bfloat16_t> rows;
+        slots.SetGlobalBuffer(reinterpret_cast<__gm__ int32_t *>(a_.slots), static_cast<uint64_t>(a_.t.tokens) * choices);
+        scales.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(a_.scales), static_cast<uint64_t>(a_.t.tokens) * choices);
+        combined.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(a_.combined), static_cast<uint64_t>(a_.t.tokens) * hidden);
+        rows.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(a_.out), static_cast<uint64_t>(a_.t.rows) * hidden);
+        const LocalTensor<float> wide = Ub<float>(kWideAt, kPart);
+        uint32_t row = 0, sum = 0; // buffers
+        for (int32_t i = 0; i < 2; i++) {
+            SetFlag<HardEvent::V_MTE2>(i);
+            SetFlag<HardEvent::MTE3_V>(i);
+        }
+        uint32_t token = begin / parts, part = begin % parts;
+        for (uint32_t item = begin; item < end; item++) {
+            const uint32_t column = part * kPart, count = Min(kPart, hidden - column);
+            const int32_t n = static_cast<int32_t>(count);
+            const LocalTensor<float> to = Ub<float>(kSumAt + sum * kPart * sizeof(float), kPart);
+            WaitFlag<HardEvent::MTE3_V>(static_cast<int32_t>(sum));
+            Duplicate(to, 0.0f, n);
+            for (uint32_t j = 0; j < choices; j++) {
+                const uint64_t choice = static_cast<uint64_t>(token) * choices + j;
+                const int32_t slot = slots.GetValue(choice);
+                if (slot < static_cast<int32_t>(first) || slot >= static_cast<int32_t>(last)) {
+                    continue;
+                }
+                const float scale = scales.GetValue(choice);
+                const int32_t b = static_cast<int32_t>(row);
+                const LocalTensor<bfloat16_t> from = Ub<bfloat16_t>(kRowAt + row * kPart * sizeof(bfloat16_t), kPart);
+                DataCopyExtParams d;
+                d.blockCount = 1;
+                d.blockLen = count * sizeof(bfloat16_t);
+                d.srcStride = 0;
+                d.dstStride = 0;
+                DataCopyPadExtParams<bfloat16_t> pad;
+                WaitFlag<HardEvent::V_MTE2>(b);
+                DataCopyPad(from, rows[static_cast<uint64_t>(slot) * hidden + column], d, pad);
+                SetFlag<HardEvent::MTE2_V>(b);
+                WaitFlag<HardEvent::MTE2_V>(b);
+                Cast(wide, from, RoundMode::CAST_NONE, n);
+                SetFlag<HardEvent::V_MTE2>(b);
+                arch::VectorBarrier();
+                Axpy(to, wide, scale, n);
+                arch::VectorBarrier();
+                row ^= 1;
+            }
+            SetFlag<HardEvent::V_MTE3>(static_cast<int32_t>(sum));
+            WaitFlag<HardEvent::V_MTE3>(static_cast<int32_t>(sum));
+            DataCopyExtParams s;
+            s.blockCount = 1;
+            s.blockLen = count * sizeof(float);
+            s.srcStride = 0;
+            s.dstStride = 0;
+            DataCopyPad(combined[static_cast<uint64_t>(token) * hidden + column], to, s);
+            SetFlag<HardEvent::MTE3_V>(static_cast<int32_t>(sum));
+            sum ^= 1;
+            if (++part == parts) {
+                part = 0;
+                token++;
+            }
+        }
+        for (int32_t i = 0; i < 2; i++) {
+            WaitFlag<HardEvent::V_MTE2>(i);
+            WaitFlag<HardEvent::MTE3_V>(i);
+        }
     }
 
     Arguments a_;

@@ -66,6 +66,10 @@ ascend_rt::tiling! {
         pub few_depth2: u32,
         /// The most elements of a slice of the activation.
         pub vector_elements: u32,
+        /// Tokens of the combined result.
+        pub tokens: u32,
+        /// Rows of each token.
+        pub choices: u32,
         /// 0.
         pub reserved: u32,
         /// Of swigluoai.
@@ -263,6 +267,8 @@ impl Split {
             few_columns2,
             few_depth2,
             vector_elements: 32 * tiles.vector,
+            tokens: 0,
+            choices: 0,
             reserved: 0,
             alpha,
             limit,

@@ -33,6 +33,8 @@ fn kernel_and_host_lay_the_tiling_out_alike() {
         few_columns2: u32,
         few_depth2: u32,
         vector_elements: u32,
+        tokens: u32,
+        choices: u32,
         reserved: u32,
         alpha: f32,
         limit: f32,
