@@ -4,5 +4,5 @@
 
 fn main() {
     #[cfg(feature = "npu")]
-    ascend_build::kernel("grouped_gemm").mix("grouped_gemm").build();
+    ascend_build::kernel("grouped_gemm").mix("grouped_gemm").mix("grouped_gemm_combine").build();
 }

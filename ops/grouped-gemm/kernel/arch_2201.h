@@ -171,6 +171,90 @@ private:
     uint32_t slot_ = 0, count_ = 0, taken_ = 0, half_ = 0, begin_ = 0, buffer_ = 0;
 };
 
+// FP8 weights pass through memory: stages in a ring of each core, which the cube core copies into L1.
+constexpr bool kPaired = true; // bytes of codes: element i of a fractal beside element 128 + i
+constexpr float kUnit = 256.0f; // of decoded codes
+constexpr uint32_t kWeightsAt = kTempAt + 2 * kSliceBytes;
+
+__aicore__ inline GlobalTensor<bfloat16_t> WeightsRing(const Arguments &a)
+{
+    GlobalTensor<bfloat16_t> ring;
+    const uint64_t pitch = (kStages * kStageBytes + 512) / sizeof(bfloat16_t);
+    ring.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(a.workspace + a.t.weights) + a.core * pitch, pitch);
+    return ring;
+}
+
+// The cube core's end.
+class WeightsGate {
+public:
+    static constexpr bool kCopies = true;
+    __aicore__ inline void Init(const Arguments &a) { ring_ = WeightsRing(a); }
+    // Copies a stage as soon as it is there.
+    __aicore__ inline void Take(const LocalTensor<bfloat16_t> &to, uint32_t stage, uint32_t count)
+    {
+        CrossCoreWaitFlag<2, PIPE_MTE2>(kWeightsFull);
+        DataCopy(to, ring_[stage * (kStageBytes / sizeof(bfloat16_t))], count);
+        CrossCoreSetFlag<2, PIPE_MTE2>(kWeightsFree);
+    }
+    __aicore__ inline void Wait() {}
+    __aicore__ inline void Free() {}
+
+private:
+    GlobalTensor<bfloat16_t> ring_;
+};
+
+// A vector core's end.
+class WeightsPort {
+public:
+    __aicore__ inline void Init(const Arguments &a, uint32_t) { ring_ = WeightsRing(a); }
+    __aicore__ inline void Open()
+    {
+        if (count_ >= kStages) {
+            CrossCoreWaitFlag<2, PIPE_MTE3>(kWeightsFree);
+        }
+    }
+    __aicore__ inline void Put(uint32_t to, const LocalTensor<bfloat16_t> &from, uint32_t count)
+    {
+        DataCopy(ring_[count_ % kStages * (kStageBytes / sizeof(bfloat16_t)) + to], from, count);
+    }
+    __aicore__ inline void Close()
+    {
+        CrossCoreSetFlag<2, PIPE_MTE3>(kWeightsFull);
+        count_++;
+    }
+    __aicore__ inline void Drain()
+    {
+        for (uint32_t i = 0; i < Min(count_, kStages); i++) {
+            CrossCoreWaitFlag<2, PIPE_MTE3>(kWeightsFree);
+        }
+    }
+
+private:
+    GlobalTensor<bfloat16_t> ring_;
+    uint32_t count_ = 0;
+};
+
+// Codes of E4M3 as F32 numbers, in units of 2^-8: a half has the same fields, with three more bits of exponent and seven
+// more of fraction.
+__aicore__ inline void Decode(const LocalTensor<float> &to, const LocalTensor<uint8_t> &code, uint32_t count, uint32_t halfAt,
+                              uint32_t maskAt)
+{
+    const LocalTensor<int16_t> words = code.ReinterpretCast<int16_t>();
+    const LocalTensor<int16_t> halves(TPosition::VECCALC, halfAt, kWeights);
+    const LocalTensor<int16_t> mask(TPosition::VECCALC, maskAt, 128);
+    const uint8_t fractals = static_cast<uint8_t>(count / kFractal);
+    const uint64_t lanes = 128;
+    ShiftLeft(halves.ReinterpretCast<uint16_t>(), words.ReinterpretCast<uint16_t>(), static_cast<uint16_t>(8), lanes, fractals,
+              UnaryRepeatParams(1, 1, 16, 8));
+    ShiftRight(halves[128], words, static_cast<int16_t>(1), lanes, fractals, UnaryRepeatParams(1, 1, 16, 8));
+    VectorBarrier();
+    ShiftRight(halves, halves, static_cast<int16_t>(1), lanes, fractals, UnaryRepeatParams(1, 1, 16, 16));
+    VectorBarrier();
+    And(halves, halves, mask, lanes, static_cast<uint8_t>(2 * fractals), BinaryRepeatParams(1, 1, 1, 8, 8, 0));
+    VectorBarrier();
+    Cast(to, halves.ReinterpretCast<half>(), RoundMode::CAST_NONE, static_cast<int32_t>(count));
+}
+
 } // namespace arch
 } // namespace moe
 

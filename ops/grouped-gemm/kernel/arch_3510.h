@@ -60,7 +60,7 @@ __aicore__ inline void Round(const GlobalTensor<bfloat16_t> &to, uint32_t pitch,
 __aicore__ inline void VectorBarrier() {}
 
 // Where things lie in UB: slots of gate and up first.
-constexpr uint32_t kSlots = 3;
+constexpr uint32_t kSlots = 2;
 constexpr uint32_t kPartBytes = 32 * 1024; // gate, or up, of half of the rows of a tile
 constexpr uint32_t kTempAt = kSlots * 2 * kPartBytes;
 constexpr uint16_t kSecond = 16; // to the flags of the second vector core
@@ -143,6 +143,68 @@ public:
 private:
     uint32_t half_ = 0, taken_ = 0;
 };
+
+// FP8 weights: vector cores write the stages into L1.
+constexpr bool kPaired = false;
+constexpr float kUnit = 1.0f;
+constexpr uint32_t kWeightsAt = kTempAt + 2 * kSliceBytes + 16 * 1024;
+
+// The cube core's end.
+class WeightsGate {
+public:
+    static constexpr bool kCopies = false;
+    __aicore__ inline void Init(const Arguments &) {}
+    __aicore__ inline void Take(const LocalTensor<bfloat16_t> &, uint32_t, uint32_t) {}
+    // Waits until both have written a stage.
+    __aicore__ inline void Wait()
+    {
+        CrossCoreWaitFlag<4, PIPE_MTE1>(kWeightsFull);
+        CrossCoreWaitFlag<4, PIPE_MTE1>(kWeightsFull + kSecond);
+    }
+    __aicore__ inline void Free()
+    {
+        CrossCoreSetFlag<4, PIPE_MTE1>(kWeightsFree);
+        CrossCoreSetFlag<4, PIPE_MTE1>(kWeightsFree + kSecond);
+    }
+};
+
+// A vector core's end.
+class WeightsPort {
+public:
+    __aicore__ inline void Init(const Arguments &, uint32_t) {}
+    __aicore__ inline void Open()
+    {
+        if (count_ >= kStages) {
+            CrossCoreWaitFlag<4, PIPE_MTE3>(kWeightsFree);
+        }
+    }
+    __aicore__ inline void Put(uint32_t to, const LocalTensor<bfloat16_t> &from, uint32_t count)
+    {
+        const LocalTensor<bfloat16_t> stage(TPosition::A1, kRowBytes + count_ % kStages * kStageBytes,
+                                            kStageBytes / sizeof(bfloat16_t));
+        DataCopy(stage[to], from, count);
+    }
+    __aicore__ inline void Close()
+    {
+        CrossCoreSetFlag<4, PIPE_MTE3>(kWeightsFull);
+        count_++;
+    }
+    __aicore__ inline void Drain()
+    {
+        for (uint32_t i = 0; i < Min(count_, kStages); i++) {
+            CrossCoreWaitFlag<4, PIPE_MTE3>(kWeightsFree);
+        }
+    }
+
+private:
+    uint32_t count_ = 0;
+};
+
+// Codes of E4M3 as F32 numbers.
+__aicore__ inline void Decode(const LocalTensor<float> &to, const LocalTensor<uint8_t> &code, uint32_t count, uint32_t, uint32_t)
+{
+    Cast(to, code.ReinterpretCast<fp8_e4m3fn_t>(), RoundMode::CAST_NONE, static_cast<int32_t>(count));
+}
 
 } // namespace arch
 } // namespace moe

@@ -16,6 +16,10 @@ constexpr uint32_t kC0 = 16; // elements of a fractal's row, BF16
 constexpr uint32_t kFractal = 256; // elements of a fractal
 constexpr uint32_t kTileRows = 128;
 constexpr uint32_t kFewRows = 32;
+constexpr uint32_t kStages = 4; // of weights in L1
+constexpr uint32_t kStageBytes = 64 * 1024;
+constexpr uint32_t kRowBytes = 192 * 1024; // in L1, before them
+constexpr uint32_t kWeights = 4096; // FP8 weights of a slice
 constexpr uint32_t kSliceBytes = 16 * 1024; // of F32 elements of one slice of the activation
 
 // Cross-core flags.
@@ -25,7 +29,9 @@ constexpr uint16_t kRowsAmongVectors = 2; // the activations of all experts are 
 constexpr uint16_t kRowsToCube = 3;
 constexpr uint16_t kResultAmongCubes = 4; // the result is in memory
 constexpr uint16_t kResultToVector = 5;
-constexpr uint16_t kTailAmongVectors = 6; // the last columns are in the result
+constexpr uint16_t kWeightsFull = 6; // vector -> cube: a stage of weights is there
+constexpr uint16_t kWeightsFree = 7; // cube -> vector: it was taken
+constexpr uint16_t kTailAmongVectors = 8; // the last columns are in the result
 
 __aicore__ inline uint32_t Ceil(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 __aicore__ inline uint32_t RoundUp(uint32_t a, uint32_t b) { return Ceil(a, b) * b; }
@@ -44,6 +50,8 @@ struct Arguments {
     GM_ADDR slots; // only of the entry that combines
     GM_ADDR scales;
     GM_ADDR combined;
+    GM_ADDR scales13; // only of the entry with FP8 weights
+    GM_ADDR scales2;
     GroupedGemmTiling t;
     uint32_t core; // of the group
     uint32_t cores;
@@ -56,6 +64,55 @@ __aicore__ inline void ReadTiling(GroupedGemmTiling &to, GM_ADDR from)
     for (uint32_t i = 0; i < sizeof(GroupedGemmTiling) / sizeof(uint32_t); i++) {
         out[i] = words[i];
     }
+}
+
+// One of the two products.
+struct Product {
+    GlobalTensor<bfloat16_t> left; // [rows][pitch]
+    GlobalTensor<bfloat16_t> weights;
+    GM_ADDR codes; // FP8
+    GM_ADDR scales;
+    uint32_t pitch;
+    uint32_t depth; // K
+    uint32_t blocks; // of 16 columns; pairs in the first product
+    uint32_t columns; // of the result; of gate in the first product
+    uint32_t width; // blocks of a tile of many rows
+    uint32_t stage; // depth of its stages
+    uint32_t fewWidth;
+    uint32_t fewStage;
+    bool pairs;
+};
+
+__aicore__ inline void FirstProduct(Product &p, const Arguments &a)
+{
+    p.left.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(a.x), static_cast<uint64_t>(a.t.rows) * a.t.hidden);
+    p.pitch = a.t.hidden;
+    p.depth = a.t.hidden;
+    p.blocks = Ceil(a.t.intermediate, kC0);
+    p.columns = a.t.intermediate;
+    p.width = a.t.columns1 / (2 * kC0);
+    p.stage = a.t.depth1;
+    p.fewWidth = a.t.few_columns1 / (2 * kC0);
+    p.fewStage = a.t.few_depth1;
+    p.pairs = true;
+    p.codes = a.w13;
+    p.scales = a.scales13;
+}
+
+__aicore__ inline void SecondProduct(Product &p, const Arguments &a)
+{
+    p.pitch = RoundUp(a.t.intermediate, kC0);
+    p.left.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(a.workspace + a.t.a16), static_cast<uint64_t>(a.t.rows) * p.pitch);
+    p.depth = a.t.intermediate;
+    p.blocks = Ceil(a.t.hidden, kC0);
+    p.columns = a.t.hidden;
+    p.width = a.t.columns2 / kC0;
+    p.stage = a.t.depth2;
+    p.fewWidth = a.t.few_columns2 / kC0;
+    p.fewStage = a.t.few_depth2;
+    p.pairs = false;
+    p.codes = a.w2;
+    p.scales = a.scales2;
 }
 
 // Whether vector cores have something to do when the result is there.

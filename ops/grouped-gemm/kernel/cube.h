@@ -11,29 +11,11 @@
 
 namespace moe {
 
-constexpr uint32_t kStages = 4;
-constexpr uint32_t kStageBytes = 64 * 1024;
-constexpr uint32_t kRowBytes = 192 * 1024;
 constexpr uint32_t kSlotBytes = kRowBytes / 2;
 constexpr uint32_t kL0Bytes = 32 * 1024; // of one of two buffers
 constexpr uint32_t kSumBytes = arch::kL0CBytes / 2; // of one of two buffers in L0C
 
 static_assert(kRowBytes + kStages * kStageBytes <= arch::kL1Bytes, "L1");
-
-// One of the two products.
-struct Product {
-    GlobalTensor<bfloat16_t> left; // [rows][pitch]
-    GlobalTensor<bfloat16_t> weights;
-    uint32_t pitch;
-    uint32_t depth; // K
-    uint32_t blocks; // of 16 columns; pairs in the first product
-    uint32_t columns; // of the result; of gate in the first product
-    uint32_t width; // blocks of a tile of many rows
-    uint32_t stage; // depth of its stages
-    uint32_t fewWidth;
-    uint32_t fewStage;
-    bool pairs;
-};
 
 class Cube {
 public:
@@ -41,6 +23,8 @@ public:
     {
         a_ = a;
         flat_ = a.t.layout == 0;
+        coded_ = a.t.layout == 2;
+        weights_.Init(a);
         rows_.Init(a);
         out_.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(a.out), static_cast<uint64_t>(a.t.rows) * a.t.hidden);
         outbox_.Init(a);
@@ -48,32 +32,12 @@ public:
         Prime();
 
         Product p;
-        const uint32_t pairs = Ceil(a.t.intermediate, kC0);
-        p.left.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(a.x), static_cast<uint64_t>(a.t.rows) * a.t.hidden);
-        p.pitch = a.t.hidden;
-        p.depth = a.t.hidden;
-        p.blocks = pairs;
-        p.columns = a.t.intermediate;
-        p.width = a.t.columns1 / (2 * kC0);
-        p.stage = a.t.depth1;
-        p.fewWidth = a.t.few_columns1 / (2 * kC0);
-        p.fewStage = a.t.few_depth1;
-        p.pairs = true;
+        FirstProduct(p, a);
         SetWeights(p, a.w13);
         Multiply(p, false);
         outbox_.Drain();
 
-        p.left.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(a.workspace + a.t.a16),
-                               static_cast<uint64_t>(a.t.rows) * pairs * kC0);
-        p.pitch = pairs * kC0;
-        p.depth = a.t.intermediate;
-        p.blocks = Ceil(a.t.hidden, kC0);
-        p.columns = a.t.hidden;
-        p.width = a.t.columns2 / kC0;
-        p.stage = a.t.depth2;
-        p.fewWidth = a.t.few_columns2 / kC0;
-        p.fewStage = a.t.few_depth2;
-        p.pairs = false;
+        SecondProduct(p, a);
         SetWeights(p, a.w2);
         Multiply(p, true);
         Drain();
@@ -102,6 +66,7 @@ private:
         bool stays; // the rows are the same for the next tile
         uint32_t k; // of the next stage
         uint32_t stage;
+        uint32_t count; // of tiles before it
         uint32_t slot; // of the rows in use, or of the next ones
     };
 
@@ -112,6 +77,9 @@ private:
 
     __aicore__ inline void SetWeights(Product &p, GM_ADDR weights)
     {
+        if (coded_) {
+            return;
+        }
         const uint64_t round = flat_ ? 1 : kC0;
         const uint64_t rows = (p.columns + round - 1) / round * round, depth = (p.depth + round - 1) / round * round;
         p.weights.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(weights),
@@ -149,11 +117,13 @@ private:
     {
         c.tiles.Init(a_, rows_, p.blocks, p.width, p.fewWidth);
         c.more = c.tiles.Next(c.next);
+        c.count = 0;
         Step(c, p);
     }
     // Goes to the next tile.
     __aicore__ inline void Step(Cursor &c, const Product &p)
     {
+        c.count++;
         c.tile = c.next;
         c.open = c.more;
         c.k = 0;
@@ -230,6 +200,10 @@ private:
         if (!c.open || ahead_ == kStages) {
             return false;
         }
+        // Vector cores decode one tile ahead of the one they wait for.
+        if (coded_ && c.count > work_.count + 1) {
+            return false;
+        }
         if (Begins(c, p)) {
             // A flag must not be set again before it was waited for, in the order of the program.
             if ((held_ >> c.slot & 1) != 0) {
@@ -241,9 +215,16 @@ private:
             }
         }
         const uint32_t depth = Min(StageDepth(p, c.tile), p.depth - c.k);
-        WaitFlag<HardEvent::MTE1_MTE2>(static_cast<int32_t>(c.stage));
-        CopyWeights(p, c.tile, c.k, depth, L1(kRowBytes + c.stage * kStageBytes, kStageBytes));
-        SetFlag<HardEvent::MTE2_MTE1>(static_cast<int32_t>(c.stage));
+        if (!coded_ || weights_.kCopies) {
+            WaitFlag<HardEvent::MTE1_MTE2>(static_cast<int32_t>(c.stage));
+            if (coded_) {
+                weights_.Take(L1(kRowBytes + c.stage * kStageBytes, kStageBytes), c.stage,
+                              Columns16(p, c.tile) * Ceil(depth, kC0) * kFractal);
+            } else {
+                CopyWeights(p, c.tile, c.k, depth, L1(kRowBytes + c.stage * kStageBytes, kStageBytes));
+            }
+            SetFlag<HardEvent::MTE2_MTE1>(static_cast<int32_t>(c.stage));
+        }
         ahead_++;
         Advance(c, p, depth);
         return true;
@@ -271,7 +252,7 @@ private:
     {
         Open(load_, p);
         Open(work_, p);
-        if (load_.tiles.Once()) {
+        if (!coded_ && load_.tiles.Once()) {
             p.weights.SetL2CacheHint(CacheMode::CACHE_MODE_DISABLE);
         }
         if (wait) {
@@ -338,7 +319,12 @@ private:
         if (Begins(work_, p)) {
             WaitFlag<HardEvent::MTE2_MTE1>(slot);
         }
-        WaitFlag<HardEvent::MTE2_MTE1>(stage);
+        const bool direct = coded_ && !weights_.kCopies;
+        if (direct) {
+            weights_.Wait();
+        } else {
+            WaitFlag<HardEvent::MTE2_MTE1>(stage);
+        }
         for (uint32_t at = 0; at < depth; at += step) {
             const uint32_t now = Min(step, depth - at), now16 = Ceil(now, kC0);
             const int32_t pair = static_cast<int32_t>(pair_);
@@ -346,7 +332,7 @@ private:
             const LocalTensor<bfloat16_t> l0b(TPosition::B2, pair_ * kL0Bytes, kL0Bytes / sizeof(bfloat16_t));
             WaitFlag<HardEvent::M_MTE1>(pair);
             arch::LoadLeft(l0a, left, rows16, begin16 + at / kC0, now16);
-            arch::LoadRight(l0b, right, columns16, depth16, at / kC0, now16, flat_);
+            arch::LoadRight(l0b, right, columns16, depth16, at / kC0, now16, flat_ || coded_);
             SetFlag<HardEvent::MTE1_M>(pair);
             WaitFlag<HardEvent::MTE1_M>(pair);
             MmadParams m;
@@ -361,7 +347,11 @@ private:
             SetFlag<HardEvent::M_MTE1>(pair);
             pair_ ^= 1;
         }
-        SetFlag<HardEvent::MTE1_MTE2>(stage);
+        if (direct) {
+            weights_.Free();
+        } else {
+            SetFlag<HardEvent::MTE1_MTE2>(stage);
+        }
         ahead_--;
         const bool stays = k + depth == p.depth ? work_.stays : (k + depth) % work_.part != 0;
         if (!stays) {
@@ -388,10 +378,12 @@ private:
     Rows rows_;
     GlobalTensor<bfloat16_t> out_;
     arch::Outbox outbox_;
+    arch::WeightsGate weights_;
     GlobalTensor<bfloat16_t> tail_;
     Cursor load_ = {};
     Cursor work_ = {};
     bool flat_ = false;
+    bool coded_ = false; // weights are FP8
     uint32_t ahead_ = 0; // stages that were loaded and not yet used
     uint32_t held_ = 0; // slots of rows that were loaded and not yet given back
     uint32_t pair_ = 0; // of buffers in L0A and L0B

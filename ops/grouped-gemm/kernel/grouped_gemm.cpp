@@ -19,6 +19,7 @@
 #include "arch_2201.h"
 #endif
 #include "cube.h"
+#include "dequant.h"
 #include "vector.h"
 
 namespace moe {
@@ -56,6 +57,8 @@ extern "C" __global__ __aicore__ void grouped_gemm(GM_ADDR x, GM_ADDR w13, GM_AD
     a.slots = nullptr;
     a.scales = nullptr;
     a.combined = nullptr;
+    a.scales13 = nullptr;
+    a.scales2 = nullptr;
     moe::Run(a, tiling);
 }
 
@@ -76,5 +79,29 @@ extern "C" __global__ __aicore__ void grouped_gemm_combine(GM_ADDR x, GM_ADDR w1
     a.slots = slots;
     a.scales = scales;
     a.combined = combined;
+    a.scales13 = nullptr;
+    a.scales2 = nullptr;
+    moe::Run(a, tiling);
+}
+
+// The first with FP8 weights: codes in `w13` and `w2`, and their scales.
+extern "C" __global__ __aicore__ void grouped_gemm_fp8(GM_ADDR x, GM_ADDR w13, GM_ADDR scales13, GM_ADDR w2, GM_ADDR scales2,
+                                                       GM_ADDR cumsum, GM_ADDR out, GM_ADDR status, GM_ADDR workspace,
+                                                       GM_ADDR tiling)
+{
+    KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_MIX_AIC_1_2);
+    moe::Arguments a;
+    a.x = x;
+    a.w13 = w13;
+    a.w2 = w2;
+    a.cumsum = cumsum;
+    a.out = out;
+    a.status = status;
+    a.workspace = workspace;
+    a.slots = nullptr;
+    a.scales = nullptr;
+    a.combined = nullptr;
+    a.scales13 = scales13;
+    a.scales2 = scales2;
     moe::Run(a, tiling);
 }

@@ -33,10 +33,27 @@ public:
         for (int32_t i = 0; i < 2; i++) {
             SetFlag<HardEvent::MTE3_V>(i);
         }
+        const bool coded = a.t.layout == 2;
+        Product p;
+        FirstProduct(p, a);
+        if (coded) {
+            weights_.Init(a, half_);
+            weights_.SetWeights(p);
+        }
         Tiles tiles;
-        tiles.Init(a, rows_, Ceil(a.t.intermediate, kC0), a.t.columns1 / (2 * kC0), a.t.few_columns1 / (2 * kC0));
-        Tile t;
-        while (tiles.Next(t)) {
+        tiles.Init(a, rows_, p.blocks, p.width, p.fewWidth);
+        // Weights of the next tile come before the activation of this one: the cube core is ahead.
+        Tile t, next;
+        bool more = tiles.Next(next);
+        if (coded && more) {
+            weights_.Decode(p, next);
+        }
+        while (more) {
+            t = next;
+            more = tiles.Next(next);
+            if (coded && more) {
+                weights_.Decode(p, next);
+            }
             Activate(t);
         }
         inbox_.Drain();
@@ -46,6 +63,15 @@ public:
         CrossCoreSetFlag<0, PIPE_MTE3>(kRowsAmongVectors);
         CrossCoreWaitFlag<0, PIPE_MTE3>(kRowsAmongVectors);
         CrossCoreSetFlag<2, PIPE_MTE3>(kRowsToCube);
+        if (coded) {
+            SecondProduct(p, a);
+            weights_.SetWeights(p);
+            tiles.Init(a, rows_, p.blocks, p.width, p.fewWidth);
+            while (tiles.Next(t)) {
+                weights_.Decode(p, t);
+            }
+            weights_.Drain();
+        }
         if (!HasEpilogue(a)) {
             return;
         }
@@ -249,6 +275,7 @@ private:
     Arguments a_;
     Rows rows_;
     arch::Inbox inbox_;
+    Dequantiser weights_;
     GlobalTensor<bfloat16_t> a16_;
     uint32_t half_ = 0; // which of the two vector cores
     uint32_t pitch_ = 0; // of the activations

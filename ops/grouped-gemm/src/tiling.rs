@@ -28,6 +28,8 @@ ascend_rt::tiling! {
         pub ring: u64,
         /// Offset of the last columns of the result where H is no multiple of 16, `[rows, 16]` BF16.
         pub tail: u64,
+        /// Offset of stages of decoded weights.
+        pub weights: u64,
         /// Bytes from the slots of one core to those of the next.
         pub ring_pitch: u32,
         /// Bytes of a slot.
@@ -70,8 +72,8 @@ ascend_rt::tiling! {
         pub tokens: u32,
         /// Rows of each token.
         pub choices: u32,
-        /// 0.
-        pub reserved: u32,
+        /// Of FP8 weights: 0 F32 for 128 x 128, 1 a power of two for 32 of K.
+        pub scale_kind: u32,
         /// Of swigluoai.
         pub alpha: f32,
         /// Of swigluoai.

@@ -7,6 +7,8 @@ use crate::fixture::{
     expected_grouped, grouped, pool, tolerance,
 };
 use crate::golden;
+#[cfg(feature = "sim")]
+use crate::device::What;
 use cpu_tiles::{Format, Isa, Level, Precision};
 use grouped_gemm::{Activation, MoeDims};
 use op_testkit::compare::{Comparison, Tolerance, assert_same_bits};
@@ -188,7 +190,7 @@ fn on_model(isa: Isa) {
     conformance::run("grouped-gemm", "cpu", level.name(), Ok(Cpu { level, skips }), problems());
 }
 
-/// The kernel on the twin of a chip. What it does not do is not a problem of this backend ([`on_device`]).
+/// The kernel on the twin of a chip.
 #[cfg(feature = "sim")]
 struct Twin {
     chip: &'static str,
@@ -209,23 +211,22 @@ impl Subject<Problem> for Twin {
     fn run(&self, problem: &Problem) -> Result<Vec<f32>, String> {
         let Input { moe, rows, call, .. } = problem.input();
         let options = grouped_gemm::npu::Options { layout: self.layout, ..Default::default() };
-        match call {
-            Call::Grouped(cumsum) => crate::device::run(self.chip, moe, rows, cumsum, options),
-            Call::Combined(_) => Err("the kernel does not combine".to_owned()),
-        }
+        let what = match call {
+            Call::Grouped(cumsum) => What::Grouped(cumsum),
+            Call::Combined(choices) => What::Combined(choices),
+        };
+        crate::device::run(self.chip, moe, rows, what, options)
     }
 }
 
 /// Why the kernel does not do a problem.
 #[cfg(feature = "sim")]
 fn not_on_device(problem: &Problem) -> Option<&'static str> {
-    const REASONS: [(&str, &str); 6] = [
+    const REASONS: [(&str, &str); 4] = [
         ("_fp8", "weights are BF16 on a device"),
         ("_mxfp8", "weights are BF16 on a device"),
         ("_f32", "weights are BF16 on a device"),
         ("exact_", "rows are BF16 on a device"),
-        ("top_", "a device does not combine yet"),
-        ("no_tokens", "a device does not combine yet"),
     ];
     REASONS.iter().find(|(part, _)| problem.name.contains(part)).map(|(_, reason)| *reason)
 }
@@ -288,6 +289,16 @@ mod sim {
     #[test]
     fn sim_910b_nz() {
         on_twin("Ascend910B3", "nz", Layout::Nz);
+    }
+
+    #[test]
+    fn sim_950_flat() {
+        on_twin("Ascend950PR_9589", "flat", Layout::Flat);
+    }
+
+    #[test]
+    fn sim_950_nz() {
+        on_twin("Ascend950PR_9589", "nz", Layout::Nz);
     }
 }
 

@@ -16,3 +16,5 @@ mod npu;
 mod rounding;
 mod special;
 mod sweep;
+#[cfg(feature = "sim")]
+mod sync;

@@ -14,6 +14,7 @@ fn kernel_and_host_lay_the_tiling_out_alike() {
         a16: u64,
         ring: u64,
         tail: u64,
+        weights: u64,
         ring_pitch: u32,
         ring_slot: u32,
         ring_slots: u32,
@@ -35,7 +36,7 @@ fn kernel_and_host_lay_the_tiling_out_alike() {
         vector_elements: u32,
         tokens: u32,
         choices: u32,
-        reserved: u32,
+        scale_kind: u32,
         alpha: f32,
         limit: f32,
     });

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//
+// FP8 weights. The vector cores read bytes, multiply them by their scales, round once to BF16 and hand whole stages to
+// the cube core, half of the columns each: what the cube core would have copied had the weights been BF16. They follow the
+// same order of tiles and stages.
+
+#ifndef GROUPED_GEMM_DEQUANT_H
+#define GROUPED_GEMM_DEQUANT_H
+
+#include "common.h"
+
+namespace moe {
+
+// Where things lie in UB, behind the activation's.
+constexpr uint32_t kCodeAt = arch::kWeightsAt; // two buffers of a slice
+constexpr uint32_t kHalfAt = kCodeAt + 2 * kWeights; // decoded, and the mask
+constexpr uint32_t kMaskAt = kHalfAt + (arch::kPaired ? kWeights * sizeof(half) : 0);
+constexpr uint32_t kFloatAt = kMaskAt + (arch::kPaired ? 256 : 0);
+constexpr uint32_t kBrainAt = kFloatAt + kWeights * sizeof(float); // two buffers
+constexpr uint32_t kGroupAt = kBrainAt + 2 * kWeights * sizeof(bfloat16_t); // two buffers of scales of groups, as they come
+constexpr uint32_t kGroups = kWeights / 32; // scales of a slice
+constexpr uint32_t kGroupFloatAt = kGroupAt + 2 * kGroups * sizeof(bfloat16_t);
+static_assert(kGroupFloatAt + kGroups * sizeof(float) <= arch::kUbBytes, "UB");
+
+class Dequantiser {
+public:
+    __aicore__ inline void Init(const Arguments &a, uint32_t half)
+    {
+        a_ = a;
+        half_ = half;
+        port_.Init(a, half);
+        for (int32_t i = 2; i < 4; i++) {
+            SetFlag<HardEvent::V_MTE2>(i);
+            SetFlag<HardEvent::MTE3_V>(i);
+        }
+        if (arch::kPaired) {
+            Duplicate(LocalTensor<int16_t>(TPosition::VECCALC, kMaskAt, 128), static_cast<int16_t>(0xbf80), 128);
+            arch::VectorBarrier();
+        }
+    }
+    __aicore__ inline void SetWeights(const Product &p)
+    {
+        codes_.SetGlobalBuffer(reinterpret_cast<__gm__ uint8_t *>(p.codes), a_.t.experts * Elements(p));
+        codes_.SetL2CacheHint(CacheMode::CACHE_MODE_DISABLE);
+        blocks_.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(p.scales),
+                                static_cast<uint64_t>(a_.t.experts) * Parts(p) * Ceil(p.columns, 128) * Ceil(p.depth, 128));
+        groups_.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(p.scales), a_.t.experts * Elements(p) / 32);
+    }
+    // All stages of a tile.
+    __aicore__ inline void Decode(const Product &p, const Tile &t)
+    {
+        const uint32_t stage = t.narrow ? p.fewStage : p.stage;
+        for (uint32_t k = 0; k < p.depth; k += stage) {
+            Stage(p, t, k, Min(stage, p.depth - k));
+        }
+    }
+    __aicore__ inline void Drain()
+    {
+        port_.Drain();
+        for (int32_t i = 2; i < 4; i++) {
+            WaitFlag<HardEvent::V_MTE2>(i);
+            WaitFlag<HardEvent::MTE3_V>(i);
+        }
+    }
+
+private:
+    __aicore__ inline static uint32_t Parts(const Product &p) { return p.pairs ? 2 : 1; }
+    // Codes of an expert, with their padding; groups of 32 are whole.
+    __aicore__ inline static uint64_t Elements(const Product &p)
+    {
+        return static_cast<uint64_t>(Parts(p)) * p.blocks * kC0 * RoundUp(p.depth, 32);
+    }
+
+    __aicore__ inline void Stage(const Product &p, const Tile &t, uint32_t k, uint32_t depth)
+    {
+        const uint32_t fractals = Ceil(depth, kC0), columns16 = Parts(p) * t.blocks, first = Ceil(columns16, 2);
+        const uint32_t begin = half_ == 0 ? 0 : first, end = half_ == 0 ? first : columns16;
+        port_.Open();
+        for (uint32_t c = begin; c < end; c++) {
+            const uint32_t part = c / t.blocks, block = t.block + c % t.blocks;
+            Slice(p, t.expert, part, block, k, depth, c * fractals * kFractal);
+        }
+        port_.Close();
+    }
+
+    // 16 columns of a stage.
+    __aicore__ inline void Slice(const Product &p, uint32_t expert, uint32_t part, uint32_t block, uint32_t k, uint32_t depth, uint32_t to)
+    {
+        const int32_t b = static_cast<int32_t>(2 + buffer_);
+        const uint32_t count = Ceil(depth, kC0) * kFractal, all = RoundUp(p.depth, 32);
+        const uint64_t row = static_cast<uint64_t>(expert) * Parts(p) * p.blocks + block * Parts(p) + part;
+        const LocalTensor<uint8_t> code(TPosition::VECCALC, kCodeAt + buffer_ * kWeights, kWeights);
+        const LocalTensor<float> wide(TPosition::VECCALC, kFloatAt, kWeights);
+        const LocalTensor<bfloat16_t> rounded(TPosition::VECCALC, kBrainAt + buffer_ * kWeights * sizeof(bfloat16_t), kWeights);
+        const LocalTensor<bfloat16_t> group(TPosition::VECCALC, kGroupAt + buffer_ * kGroups * sizeof(bfloat16_t), kGroups);
+        const LocalTensor<float> scale(TPosition::VECCALC, kGroupFloatAt, kGroups);
+        const uint32_t groups = Ceil(depth, 32);
+
+        WaitFlag<HardEvent::V_MTE2>(b);
+        DataCopy(code, codes_[(row * all + k) * kC0], count);
+        if (a_.t.scale_kind != 0) {
+            DataCopy(group, groups_[(row * all + k) / 32 * kC0], groups * kC0);
+        }
+        SetFlag<HardEvent::MTE2_V>(b);
+        WaitFlag<HardEvent::MTE2_V>(b);
+        if (a_.t.scale_kind != 0) {
+            Cast(scale, group, RoundMode::CAST_NONE, static_cast<int32_t>(groups * kC0));
+        }
+        arch::Decode(wide, code, count, kHalfAt, kMaskAt);
+        arch::VectorBarrier();
+        SetFlag<HardEvent::V_MTE2>(b);
+        if (a_.t.scale_kind == 0) {
+            // One scale for 128 of K and these columns.
+            const uint32_t blocks = Ceil(p.depth, 128);
+            const uint64_t at = ((static_cast<uint64_t>(expert) * Parts(p) + part) * Ceil(p.columns, 128) + block / 8) * blocks;
+            for (uint32_t i = 0; i < count; i += 128 * kC0) {
+                const float factor = blocks_.GetValue(at + (k + i / kC0) / 128) * arch::kUnit;
+                Muls(wide[i], wide[i], factor, static_cast<int32_t>(Min(128 * kC0, count - i)));
+            }
+        } else {
+            // One scale for 32 of K and one column: 8 columns of 8 rows at a time, over all groups.
+            if (arch::kPaired) {
+                Muls(scale, scale, arch::kUnit, static_cast<int32_t>(groups * kC0));
+                arch::VectorBarrier();
+            }
+            BinaryRepeatParams r(2, 2, 0, 64, 64, 2);
+            const uint32_t whole = count / (2 * kFractal), rest = count % (2 * kFractal);
+            for (uint32_t rows = 0; rows < 4; rows++) {
+                for (uint32_t side = 0; side < 2; side++) {
+                    const uint32_t at = rows * 8 * kC0 + side * 8, repeats = whole + (rows * 8 * kC0 < rest ? 1 : 0);
+                    if (repeats != 0) {
+                        Mul(wide[at], wide[at], scale[side * 8], static_cast<uint64_t>(64), static_cast<uint8_t>(repeats), r);
+                    }
+                }
+            }
+        }
+        arch::VectorBarrier();
+        WaitFlag<HardEvent::MTE3_V>(b);
+        Cast(rounded, wide, RoundMode::CAST_RINT, static_cast<int32_t>(count));
+        arch::VectorBarrier();
+        SetFlag<HardEvent::V_MTE3>(b);
+        WaitFlag<HardEvent::V_MTE3>(b);
+        port_.Put(to, rounded, count);
+        SetFlag<HardEvent::MTE3_V>(b);
+        buffer_ ^= 1;
+    }
+
+    Arguments a_;
+    arch::WeightsPort port_;
+    GlobalTensor<uint8_t> codes_;
+    GlobalTensor<float> blocks_;
+    GlobalTensor<bfloat16_t> groups_;
+    uint32_t half_ = 0, buffer_ = 0;
+};
+
+} // namespace moe
+
+#endif
