@@ -105,6 +105,7 @@ private:
 constexpr uint32_t kGateAt = 0; // two buffers of each
 constexpr uint32_t kUpAt = kGateAt + 2 * kSliceBytes;
 constexpr uint32_t kTempAt = kUpAt + 2 * kSliceBytes;
+constexpr uint32_t kRoundedAt = kTempAt + 2 * kSliceBytes; // two buffers
 
 // The other end: a vector core takes half of the rows, slice by slice.
 class Inbox {
@@ -174,7 +175,7 @@ private:
 // FP8 weights pass through memory: stages in a ring of each core, which the cube core copies into L1.
 constexpr bool kPaired = true; // bytes of codes: element i of a fractal beside element 128 + i
 constexpr float kUnit = 256.0f; // of decoded codes
-constexpr uint32_t kWeightsAt = kTempAt + 2 * kSliceBytes;
+constexpr uint32_t kWeightsAt = kRoundedAt + kSliceBytes;
 
 __aicore__ inline GlobalTensor<bfloat16_t> WeightsRing(const Arguments &a)
 {

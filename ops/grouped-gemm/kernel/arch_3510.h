@@ -63,6 +63,7 @@ __aicore__ inline void VectorBarrier() {}
 constexpr uint32_t kSlots = 2;
 constexpr uint32_t kPartBytes = 32 * 1024; // gate, or up, of half of the rows of a tile
 constexpr uint32_t kTempAt = kSlots * 2 * kPartBytes;
+constexpr uint32_t kRoundedAt = kTempAt + 2 * kSliceBytes; // two buffers
 constexpr uint16_t kSecond = 16; // to the flags of the second vector core
 constexpr FixpipeConfig kToUb = {CO2Layout::ROW_MAJOR, true};
 
@@ -147,7 +148,7 @@ private:
 // FP8 weights: vector cores write the stages into L1.
 constexpr bool kPaired = false;
 constexpr float kUnit = 1.0f;
-constexpr uint32_t kWeightsAt = kTempAt + 2 * kSliceBytes + 16 * 1024;
+constexpr uint32_t kWeightsAt = kRoundedAt + kSliceBytes + 16 * 1024;
 
 // The cube core's end.
 class WeightsGate {

@@ -19,7 +19,7 @@ constexpr uint32_t kFewRows = 32;
 constexpr uint32_t kStages = 4; // of weights in L1
 constexpr uint32_t kStageBytes = 64 * 1024;
 constexpr uint32_t kRowBytes = 192 * 1024; // in L1, before them
-constexpr uint32_t kWeights = 4096; // FP8 weights of a slice
+constexpr uint32_t kWeights = 8192; // FP8 weights of a slice
 constexpr uint32_t kSliceBytes = 16 * 1024; // of F32 elements of one slice of the activation
 
 // Cross-core flags.

@@ -15,12 +15,13 @@ namespace moe {
 constexpr uint32_t kCodeAt = arch::kWeightsAt; // two buffers of a slice
 constexpr uint32_t kHalfAt = kCodeAt + 2 * kWeights; // decoded, and the mask
 constexpr uint32_t kMaskAt = kHalfAt + (arch::kPaired ? kWeights * sizeof(half) : 0);
-constexpr uint32_t kFloatAt = kMaskAt + (arch::kPaired ? 256 : 0);
-constexpr uint32_t kBrainAt = kFloatAt + kWeights * sizeof(float); // two buffers
+constexpr uint32_t kBrainAt = kMaskAt + (arch::kPaired ? 256 : 0); // two buffers
 constexpr uint32_t kGroupAt = kBrainAt + 2 * kWeights * sizeof(bfloat16_t); // two buffers of scales of groups, as they come
 constexpr uint32_t kGroups = kWeights / 32; // scales of a slice
 constexpr uint32_t kGroupFloatAt = kGroupAt + 2 * kGroups * sizeof(bfloat16_t);
 static_assert(kGroupFloatAt + kGroups * sizeof(float) <= arch::kUbBytes, "UB");
+// F32 numbers lie where the activation has its temporary ones, and in the part behind it that is left for them.
+constexpr uint32_t kFloatAt = arch::kTempAt;
 
 class Dequantiser {
 public:
@@ -76,18 +77,22 @@ private:
         const uint32_t fractals = Ceil(depth, kC0), columns16 = Parts(p) * t.blocks, first = Ceil(columns16, 2);
         const uint32_t begin = half_ == 0 ? 0 : first, end = half_ == 0 ? first : columns16;
         port_.Open();
-        for (uint32_t c = begin; c < end; c++) {
-            const uint32_t part = c / t.blocks, block = t.block + c % t.blocks;
-            Slice(p, t.expert, part, block, k, depth, c * fractals * kFractal);
+        // Columns of one part at a time, as many as make a slice. Groups of 32 must not be cut.
+        const uint32_t most = fractals % 2 == 0 ? Max(kWeights / (fractals * kFractal), 1) : 1;
+        for (uint32_t c = begin; c < end;) {
+            const uint32_t part = c / t.blocks, now = Min(Min(most, end - c), (part + 1) * t.blocks - c);
+            Slice(p, t.expert, part, t.block + c % t.blocks, now, k, depth, c * fractals * kFractal);
+            c += now;
         }
         port_.Close();
     }
 
-    // 16 columns of a stage.
-    __aicore__ inline void Slice(const Product &p, uint32_t expert, uint32_t part, uint32_t block, uint32_t k, uint32_t depth, uint32_t to)
+    // `n` blocks of 16 columns of a stage.
+    __aicore__ inline void Slice(const Product &p, uint32_t expert, uint32_t part, uint32_t block, uint32_t n, uint32_t k, uint32_t depth,
+                                 uint32_t to)
     {
         const int32_t b = static_cast<int32_t>(2 + buffer_);
-        const uint32_t count = Ceil(depth, kC0) * kFractal, all = RoundUp(p.depth, 32);
+        const uint32_t one = Ceil(depth, kC0) * kFractal, count = n * one, all = RoundUp(p.depth, 32);
         const uint64_t row = static_cast<uint64_t>(expert) * Parts(p) * p.blocks + block * Parts(p) + part;
         const LocalTensor<uint8_t> code(TPosition::VECCALC, kCodeAt + buffer_ * kWeights, kWeights);
         const LocalTensor<float> wide(TPosition::VECCALC, kFloatAt, kWeights);
@@ -97,30 +102,40 @@ private:
         const uint32_t groups = Ceil(depth, 32);
 
         WaitFlag<HardEvent::V_MTE2>(b);
-        DataCopy(code, codes_[(row * all + k) * kC0], count);
+        DataCopyParams d;
+        d.blockCount = static_cast<uint16_t>(n);
+        d.blockLen = static_cast<uint16_t>(one / 32);
+        d.srcGap = static_cast<uint16_t>((Parts(p) * all * kC0 - one) / 32);
+        d.dstGap = 0;
+        DataCopy(code, codes_[(row * all + k) * kC0], d);
         if (a_.t.scale_kind != 0) {
-            DataCopy(group, groups_[(row * all + k) / 32 * kC0], groups * kC0);
+            d.blockLen = static_cast<uint16_t>(groups);
+            d.srcGap = static_cast<uint16_t>(Parts(p) * all / 32 - groups);
+            DataCopy(group, groups_[(row * all + k) / 32 * kC0], d);
         }
         SetFlag<HardEvent::MTE2_V>(b);
         WaitFlag<HardEvent::MTE2_V>(b);
         if (a_.t.scale_kind != 0) {
-            Cast(scale, group, RoundMode::CAST_NONE, static_cast<int32_t>(groups * kC0));
+            Cast(scale, group, RoundMode::CAST_NONE, static_cast<int32_t>(n * groups * kC0));
         }
         arch::Decode(wide, code, count, kHalfAt, kMaskAt);
         arch::VectorBarrier();
         SetFlag<HardEvent::V_MTE2>(b);
         if (a_.t.scale_kind == 0) {
-            // One scale for 128 of K and these columns.
+            // One scale for 128 of K and 128 columns.
             const uint32_t blocks = Ceil(p.depth, 128);
-            const uint64_t at = ((static_cast<uint64_t>(expert) * Parts(p) + part) * Ceil(p.columns, 128) + block / 8) * blocks;
-            for (uint32_t i = 0; i < count; i += 128 * kC0) {
-                const float factor = blocks_.GetValue(at + (k + i / kC0) / 128) * arch::kUnit;
-                Muls(wide[i], wide[i], factor, static_cast<int32_t>(Min(128 * kC0, count - i)));
+            for (uint32_t c = 0; c < n; c++) {
+                const uint64_t at =
+                    ((static_cast<uint64_t>(expert) * Parts(p) + part) * Ceil(p.columns, 128) + (block + c) / 8) * blocks + k / 128;
+                for (uint32_t i = 0; i < one; i += 128 * kC0) {
+                    const LocalTensor<float> run = wide[c * one + i];
+                    Muls(run, run, blocks_.GetValue(at + i / (128 * kC0)) * arch::kUnit, static_cast<int32_t>(Min(128 * kC0, one - i)));
+                }
             }
         } else {
             // One scale for 32 of K and one column: 8 columns of 8 rows at a time, over all groups.
             if (arch::kPaired) {
-                Muls(scale, scale, arch::kUnit, static_cast<int32_t>(groups * kC0));
+                Muls(scale, scale, arch::kUnit, static_cast<int32_t>(n * groups * kC0));
                 arch::VectorBarrier();
             }
             BinaryRepeatParams r(2, 2, 0, 64, 64, 2);

@@ -9,8 +9,7 @@
 
 namespace moe {
 
-constexpr uint32_t kRoundedAt = arch::kTempAt + kSliceBytes; // two buffers
-constexpr uint32_t kTailAt = kRoundedAt + kSliceBytes;
+constexpr uint32_t kTailAt = arch::kRoundedAt + kSliceBytes;
 constexpr uint32_t kTailRows = 512; // a part of the ragged columns
 static_assert(kTailAt + kTailRows * kC0 * sizeof(bfloat16_t) <= arch::kUbBytes, "UB");
 
@@ -105,7 +104,7 @@ private:
             const int32_t b = static_cast<int32_t>(buffer_);
             const LocalTensor<float> temp = Ub<float>(arch::kTempAt, kSliceBytes / sizeof(float));
             const LocalTensor<bfloat16_t> rounded =
-                Ub<bfloat16_t>(kRoundedAt + buffer_ * kSliceBytes / 2, kSliceBytes / sizeof(float));
+                Ub<bfloat16_t>(arch::kRoundedAt + buffer_ * kSliceBytes / 2, kSliceBytes / sizeof(float));
             LocalTensor<float> gate, up;
             inbox_.Get(gate, up, at, now, columns, last);
             WaitFlag<HardEvent::MTE3_V>(b);
