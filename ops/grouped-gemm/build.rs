@@ -4,5 +4,9 @@
 
 fn main() {
     #[cfg(feature = "npu")]
-    ascend_build::kernel("grouped_gemm").mix("grouped_gemm").mix("grouped_gemm_combine").build();
+    ascend_build::kernel("grouped_gemm")
+        .mix("grouped_gemm")
+        .mix("grouped_gemm_combine")
+        .mix("grouped_gemm_fp8")
+        .build();
 }

@@ -68,7 +68,13 @@ fn predict(shape: &Shape, layout: Layout, chip: &Chip, trace: Option<&PathBuf>) 
     let mut range = |name: &str, bytes: usize, role: Role| {
         let device = at;
         at += (bytes as u64).next_multiple_of(1 << 32);
-        Memory { address: core::ptr::without_provenance_mut(device as usize), bytes, role, name: Some(name.into()), device }
+        Memory {
+            address: core::ptr::without_provenance_mut(device as usize),
+            bytes,
+            role,
+            name: Some(name.into()),
+            device,
+        }
     };
     let mut memory = vec![
         range("x", tokens, Role::Buffer),
@@ -82,7 +88,8 @@ fn predict(shape: &Shape, layout: Layout, chip: &Chip, trace: Option<&PathBuf>) 
     ];
     memory[3].address = cumsum.as_mut_ptr().cast();
     memory[7].address = (&raw mut tiling).cast();
-    let args: Vec<u8> = memory.iter().flat_map(|range| (range.address.expose_provenance() as u64).to_ne_bytes()).collect();
+    let args: Vec<u8> =
+        memory.iter().flat_map(|range| (range.address.expose_provenance() as u64).to_ne_bytes()).collect();
     let call = Call {
         kernel: 0,
         blocks: split.blocks,

@@ -176,6 +176,30 @@ pub enum Error {
         /// Bytes there are.
         capacity: u32,
     },
+    /// An FP8 weight has a NaN code, which the device does not know.
+    #[cfg(feature = "npu")]
+    NanCode {
+        /// The expert.
+        expert: usize,
+        /// The weight: `gate`, `up` or `down`.
+        weight: &'static str,
+    },
+    /// FP8 weights have scales of two kinds.
+    #[cfg(feature = "npu")]
+    MixedScales {
+        /// The expert whose scales are of another kind than the first one's.
+        expert: usize,
+        /// The weight: `gate`, `up` or `down`.
+        weight: &'static str,
+    },
+    /// The weights of a launch are of another kind than its plan is made for, or than this launch takes.
+    #[cfg(feature = "npu")]
+    WeightKind {
+        /// What the plan is made for.
+        expected: &'static str,
+        /// What they are.
+        found: &'static str,
+    },
     /// A launch has more rows than its plan is made for.
     #[cfg(feature = "npu")]
     PlanRows {
@@ -258,6 +282,19 @@ impl fmt::Display for Error {
             Self::Budget { knob, memory, bytes, capacity } => {
                 write!(f, "{knob} is too large: {memory} would take {bytes} bytes, expected at most {capacity}")
             }
+            #[cfg(feature = "npu")]
+            Self::NanCode { expert, weight } => {
+                write!(f, "`experts[{expert}].{weight}` has a NaN code, expected numbers on dav-2201")
+            }
+            #[cfg(feature = "npu")]
+            Self::MixedScales { expert, weight } => {
+                write!(
+                    f,
+                    "`experts[{expert}].{weight}` has scales of another kind, expected those of `experts[0].gate`"
+                )
+            }
+            #[cfg(feature = "npu")]
+            Self::WeightKind { expected, found } => write!(f, "`weights` are {found}, expected {expected}"),
             #[cfg(feature = "npu")]
             Self::PlanRows { most, found } => {
                 write!(f, "`result` has {found} rows, expected at most {most}, those of the plan")

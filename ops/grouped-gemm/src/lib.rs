@@ -5,6 +5,8 @@
 
 mod cpu;
 mod error;
+#[cfg(feature = "npu")]
+mod fp8;
 pub mod knobs;
 mod layout;
 #[cfg(feature = "npu")]

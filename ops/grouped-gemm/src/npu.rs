@@ -16,7 +16,7 @@
 //! let (w13, w2) = (stream.upload(&[bf16::ONE; 2 * 64 * 64])?, stream.upload(&[bf16::ONE; 2 * 32 * 64])?);
 //! let (x, cumsum) = (stream.upload(&[bf16::ONE; 3 * 64])?, stream.upload(&[0, 1, 3])?);
 //! let mut out = stream.upload(&[bf16::ZERO; 3 * 64])?;
-//! let weights = Weights { w13: (&w13).into(), w2: (&w2).into() };
+//! let weights = Weights::Bf16 { w13: (&w13).into(), w2: (&w2).into() };
 //! plan.launch(&stream, Call { tokens: (&x).into(), cumsum: (&cumsum).into(), weights, out: (&mut out).into() })?;
 //! println!("{:?}", stream.download(&out)?);
 //! # Ok(())
@@ -24,6 +24,7 @@
 //! ```
 
 use crate::error::Error;
+pub use crate::fp8::{Coded, Scales, Stored, convert_fp8_weights};
 use crate::shape::{MoeDims, Routing, check_len, row_count};
 pub use crate::tiling::{GroupedGemmTiling, Layout, Split, Tiles, Use};
 use ascend_rt::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Kernel, Launch, Module, Queue, Stream, kernel};
@@ -60,6 +61,22 @@ kernel! {
     }
 }
 
+kernel! {
+    /// [`GroupedGemm`] with FP8 weights.
+    pub(crate) kernel GroupedGemmFp8("grouped_gemm_fp8") on mix(2) with barrier {
+        x: in bf16,
+        w13: in u8,
+        scales13: in u8,
+        w2: in u8,
+        scales2: in u8,
+        cumsum: in i32,
+        out: inout bf16,
+        status: inout u32,
+        workspace: workspace,
+        tiling: tiling GroupedGemmTiling,
+    }
+}
+
 /// What made the device code of this build, or why there is none.
 #[must_use]
 pub fn origin() -> &'static str {
@@ -89,11 +106,25 @@ impl Default for Options {
 
 /// The weights of all experts, on the device.
 #[derive(Debug)]
-pub struct Weights<'a> {
-    /// Gate and up.
-    pub w13: DeviceSlice<'a, bf16>,
-    /// Down.
-    pub w2: DeviceSlice<'a, bf16>,
+pub enum Weights<'a> {
+    /// In one of the BF16 layouts.
+    Bf16 {
+        /// Gate and up.
+        w13: DeviceSlice<'a, bf16>,
+        /// Down.
+        w2: DeviceSlice<'a, bf16>,
+    },
+    /// The four parts of [`Stored`].
+    Fp8 {
+        /// Codes of gate and up.
+        w13: DeviceSlice<'a, u8>,
+        /// Their scales.
+        scales13: DeviceSlice<'a, u8>,
+        /// Codes of down.
+        w2: DeviceSlice<'a, u8>,
+        /// Their scales.
+        scales2: DeviceSlice<'a, u8>,
+    },
 }
 
 /// The arguments of a launch.
@@ -164,6 +195,9 @@ impl Route {
 pub struct Plan {
     kernel: Kernel<GroupedGemm<'static>>,
     combining: Kernel<GroupedGemmCombine<'static>>,
+    fp8: Kernel<GroupedGemmFp8<'static>>,
+    layout: Layout,
+    scales: [usize; 2],
     split: Split,
     weights: [usize; 2],
     status: DeviceBuffer<u32>,
@@ -187,6 +221,9 @@ impl Plan {
         Ok(Self {
             kernel: module.kernel()?,
             combining: module.kernel()?,
+            fp8: module.kernel()?,
+            layout: options.layout,
+            scales: options.layout.scale_bytes(dims),
             split,
             weights: options.layout.elements(dims),
             status: stream.upload(&[0; 16])?,
@@ -211,20 +248,23 @@ impl Plan {
             return Ok(());
         }
         let Call { tokens, cumsum, weights, out } = call;
-        let args = GroupedGemm {
-            x: tokens,
-            w13: weights.w13,
-            w2: weights.w2,
-            cumsum,
-            out,
-            status: (&mut self.status).into(),
-            workspace: (&mut self.workspace).into(),
-            tiling: GroupedGemmTiling { rows, ..self.split.tiling },
-        };
+        let tiling = GroupedGemmTiling { rows, ..self.split.tiling };
+        let (status, workspace) = ((&mut self.status).into(), (&mut self.workspace).into());
         let launch = Launch::blocks(self.split.blocks).named("grouped_gemm");
-        // SAFETY: the lengths were checked against the tiling, which fits the workspace; the kernel clamps the ranges of
-        // `cumsum` to the rows there are.
-        unsafe { self.kernel.launch(queue, launch, args) }?;
+        match weights {
+            Weights::Bf16 { w13, w2 } => {
+                let args = GroupedGemm { x: tokens, w13, w2, cumsum, out, status, workspace, tiling };
+                // SAFETY: the lengths were checked against the tiling, which fits the workspace; the kernel clamps the
+                // ranges of `cumsum` to the rows there are.
+                unsafe { self.kernel.launch(queue, launch, args) }?;
+            }
+            Weights::Fp8 { w13, scales13, w2, scales2 } => {
+                let args =
+                    GroupedGemmFp8 { x: tokens, w13, scales13, w2, scales2, cumsum, out, status, workspace, tiling };
+                // SAFETY: as above.
+                unsafe { self.fp8.launch(queue, launch, args) }?;
+            }
+        }
         Ok(())
     }
 
@@ -248,10 +288,13 @@ impl Plan {
         }
         let (tokens, choices) = (row_count("combined", tokens)?, row_count("slots", choices)?);
         let Call { tokens: x, cumsum, weights, out } = call;
+        let Weights::Bf16 { w13, w2 } = weights else {
+            return Err(Error::WeightKind { expected: "BF16 in a launch that combines", found: "FP8" });
+        };
         let args = GroupedGemmCombine {
             x,
-            w13: weights.w13,
-            w2: weights.w2,
+            w13,
+            w2,
             cumsum,
             slots,
             scales,
@@ -278,8 +321,20 @@ impl Plan {
         check_len("tokens", &[rows, hidden as usize], tokens.len())?;
         check_len("result", &[rows, hidden as usize], out.len())?;
         check_len("expert_cumsum", &[experts as usize + 1], cumsum.len())?;
-        check_len("w13", &[self.weights[0]], weights.w13.len())?;
-        check_len("w2", &[self.weights[1]], weights.w2.len())?;
+        match weights {
+            Weights::Bf16 { w13, w2 } if !self.layout.is_fp8() => {
+                check_len("w13", &[self.weights[0]], w13.len())?;
+                check_len("w2", &[self.weights[1]], w2.len())?;
+            }
+            Weights::Fp8 { w13, scales13, w2, scales2 } if self.layout.is_fp8() => {
+                check_len("w13", &[self.weights[0]], w13.len())?;
+                check_len("w2", &[self.weights[1]], w2.len())?;
+                check_len("scales13", &[self.scales[0]], scales13.len())?;
+                check_len("scales2", &[self.scales[1]], scales2.len())?;
+            }
+            Weights::Bf16 { .. } => return Err(Error::WeightKind { expected: "FP8", found: "BF16" }),
+            Weights::Fp8 { .. } => return Err(Error::WeightKind { expected: "BF16", found: "FP8" }),
+        }
         Ok(rows as u32)
     }
 
@@ -301,13 +356,29 @@ impl Layout {
     /// Elements of `w13` and `w2`.
     #[must_use]
     pub fn elements(self, dims: &MoeDims) -> [usize; 2] {
-        let round = |size: usize| match self {
-            Self::Flat => size,
-            Self::Nz => size.next_multiple_of(16),
+        let (out, depth) = match self {
+            Self::Flat => (1, 1),
+            Self::Nz => (16, 16),
+            Self::Fp8Block | Self::Mxfp8 => (16, 32),
         };
-        let (hidden, intermediate) = (round(dims.hidden), round(dims.intermediate));
-        let one = dims.experts.saturating_mul(hidden).saturating_mul(intermediate);
-        [one.saturating_mul(2), one]
+        let one = |parts: usize, rows: usize, columns: usize| {
+            let values = rows.next_multiple_of(out).saturating_mul(columns.next_multiple_of(depth));
+            dims.experts.saturating_mul(parts).saturating_mul(values)
+        };
+        [one(2, dims.intermediate, dims.hidden), one(1, dims.hidden, dims.intermediate)]
+    }
+
+    /// Bytes of the scales of `w13` and `w2`.
+    #[must_use]
+    pub fn scale_bytes(self, dims: &MoeDims) -> [usize; 2] {
+        match self {
+            Self::Flat | Self::Nz => [0; 2],
+            Self::Mxfp8 => self.elements(dims).map(|elements| elements / 16),
+            Self::Fp8Block => {
+                let blocks = dims.hidden.div_ceil(128).saturating_mul(dims.intermediate.div_ceil(128));
+                [8, 4].map(|bytes| dims.experts.saturating_mul(blocks).saturating_mul(bytes))
+            }
+        }
     }
 }
 

@@ -87,8 +87,20 @@ pub enum Layout {
     /// That of the published operator, from [`convert_minimax_weights`](crate::convert_minimax_weights).
     Flat,
     /// Fractals of 16 outputs and 16 inputs, gate and up in turns, from
-    /// [`convert_minimax_weights_nz`](crate::convert_minimax_weights_nz): about a tenth faster.
+    /// [`convert_minimax_weights_nz`](crate::convert_minimax_weights_nz): the fastest.
     Nz,
+    /// E4M3 with F32 scales of 128 x 128 blocks, from [`convert_fp8_weights`](crate::npu::convert_fp8_weights).
+    Fp8Block,
+    /// E4M3 with E8M0 scales of 32 values, from the same function.
+    Mxfp8,
+}
+
+impl Layout {
+    /// Whether weights are FP8.
+    #[must_use]
+    pub fn is_fp8(self) -> bool {
+        matches!(self, Self::Fp8Block | Self::Mxfp8)
+    }
 }
 
 /// Sizes of tiles that a program may choose.
@@ -141,8 +153,11 @@ impl Tiles {
     /// [`Error::Architecture`] if there is no kernel for it.
     pub fn budget(&self, arch: Arch) -> Result<Vec<Use>, Error> {
         let [l1, l0a, l0b, l0c, ub] = memories(arch).ok_or(Error::Architecture { found: arch.to_string() })?;
-        let item = |memory, knob, bytes: u64, capacity| {
-            Use { memory, knob, bytes: u32::try_from(bytes).unwrap_or(u32::MAX), capacity }
+        let item = |memory, knob, bytes: u64, capacity| Use {
+            memory,
+            knob,
+            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+            capacity,
         };
         let product = |a: u32, b: u32| u64::from(a) * u64::from(b);
         let stages = u64::from(ROW_BYTES) + u64::from(STAGES * STAGE_BYTES);
@@ -204,9 +219,22 @@ impl Split {
     /// # Errors
     /// A size is impossible, there is no kernel for the architecture, or a tile does not fit the memories of a core
     /// ([`Error::Budget`], which names the knob).
-    pub fn new(dims: &MoeDims, rows: u32, layout: Layout, tiles: &Tiles, arch: Arch, cores: u32) -> Result<Self, Error> {
+    pub fn new(
+        dims: &MoeDims,
+        rows: u32,
+        layout: Layout,
+        tiles: &Tiles,
+        arch: Arch,
+        cores: u32,
+    ) -> Result<Self, Error> {
         dims.check()?;
         tiles.check(arch)?;
+        // A stage must not cut a block of scales.
+        for (knob, found) in [("PYPTO_MM1_K", tiles.mm1_k), ("PYPTO_MM2_K", tiles.mm2_k)] {
+            if layout.is_fp8() && !found.is_multiple_of(128) {
+                return Err(Error::Tile { knob, of: 128, found });
+            }
+        }
         let cores = cores.max(1);
         let size = |field, size: usize, most: u32| match u32::try_from(size) {
             Ok(size) if size <= most => Ok(size),
@@ -232,11 +260,15 @@ impl Split {
         let a16 = region(u64::from(rows) * 2 * u64::from(intermediate.next_multiple_of(16)));
         let ring = region(u64::from(cores) * u64::from(ring_pitch));
         let tail = region(if hidden.is_multiple_of(16) { 0 } else { u64::from(rows) * 32 });
-        let workspace = usize::try_from(at).map_err(|_| Error::TooManyRows { argument: "tokens", found: rows as usize })?;
+        // Stages of decoded weights, where the cube core takes them from memory.
+        let decoded = layout.is_fp8() && arch == Arch::DAV_2201;
+        let weights = region(u64::from(cores) * if decoded { u64::from(STAGES * STAGE_BYTES) + ALIGN } else { 0 });
+        let workspace =
+            usize::try_from(at).map_err(|_| Error::TooManyRows { argument: "tokens", found: rows as usize })?;
         // With few rows, weights are all that matters: long runs of them in either layout.
         let few = |columns: u32, depth: u32| match layout {
             Layout::Flat => (2 * columns, depth / 2),
-            Layout::Nz => (columns / 2, 2 * depth),
+            Layout::Nz | Layout::Fp8Block | Layout::Mxfp8 => (columns / 2, 2 * depth),
         };
         let (few_columns1, few_depth1) = few(tiles.mm1_n, tiles.mm1_k);
         let (few_columns2, few_depth2) = few(tiles.mm2_n, tiles.mm2_k);
@@ -244,6 +276,7 @@ impl Split {
             a16,
             ring,
             tail,
+            weights,
             ring_pitch,
             ring_slot,
             ring_slots: RING_SLOTS,
@@ -255,10 +288,11 @@ impl Split {
             layout: match layout {
                 Layout::Flat => 0,
                 Layout::Nz => 1,
+                Layout::Fp8Block | Layout::Mxfp8 => 2,
             },
             unit: match layout {
                 Layout::Flat => 16,
-                Layout::Nz => 1,
+                Layout::Nz | Layout::Fp8Block | Layout::Mxfp8 => 1,
             },
             columns1: tiles.mm1_n,
             depth1: tiles.mm1_k,
@@ -271,7 +305,7 @@ impl Split {
             vector_elements: 32 * tiles.vector,
             tokens: 0,
             choices: 0,
-            reserved: 0,
+            scale_kind: u32::from(layout == Layout::Mxfp8),
             alpha,
             limit,
         };

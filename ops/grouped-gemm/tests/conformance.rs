@@ -2,13 +2,13 @@
 
 //! The problems of this operator, on every backend and SIMD level.
 
+#[cfg(feature = "sim")]
+use crate::device::What;
 use crate::fixture::{
     Choices, FORMATS, Matrix, Moe, QUANTISED, Rows, Values, combined, cumsum, dims, expected_combined,
     expected_grouped, grouped, pool, tolerance,
 };
 use crate::golden;
-#[cfg(feature = "sim")]
-use crate::device::What;
 use cpu_tiles::{Format, Isa, Level, Precision};
 use grouped_gemm::{Activation, MoeDims};
 use op_testkit::compare::{Comparison, Tolerance, assert_same_bits};
@@ -219,23 +219,40 @@ impl Subject<Problem> for Twin {
     }
 }
 
-/// Why the kernel does not do a problem.
+/// Why the kernel with weights in this layout does not do a problem.
 #[cfg(feature = "sim")]
-fn not_on_device(problem: &Problem) -> Option<&'static str> {
-    const REASONS: [(&str, &str); 4] = [
-        ("_fp8", "weights are BF16 on a device"),
-        ("_mxfp8", "weights are BF16 on a device"),
-        ("_f32", "weights are BF16 on a device"),
-        ("exact_", "rows are BF16 on a device"),
-    ];
-    REASONS.iter().find(|(part, _)| problem.name.contains(part)).map(|(_, reason)| *reason)
+fn not_on_device(problem: &Problem, layout: grouped_gemm::npu::Layout) -> Option<&'static str> {
+    use grouped_gemm::npu::Layout;
+    let format = if problem.name.ends_with("_mxfp8") {
+        Format::Mxfp8
+    } else if problem.name.ends_with("_fp8") {
+        Format::Fp8Block
+    } else if problem.name.ends_with("_f32") {
+        Format::F32
+    } else {
+        Format::Bf16
+    };
+    let expected = match layout {
+        Layout::Flat | Layout::Nz => Format::Bf16,
+        Layout::Fp8Block => Format::Fp8Block,
+        Layout::Mxfp8 => Format::Mxfp8,
+    };
+    if problem.precision == Precision::F32 {
+        Some("rows are BF16 on a device")
+    } else if format != expected {
+        Some("the layout is for weights of another format")
+    } else if layout.is_fp8() && problem.name.starts_with("top_") {
+        Some("launches with FP8 weights do not combine")
+    } else {
+        None
+    }
 }
 
 #[cfg(feature = "sim")]
 fn on_twin(chip: &'static str, level: &str, layout: grouped_gemm::npu::Layout) {
     let problems = problems();
     let skip = |problem: &Problem| {
-        Some(Skip { reason: not_on_device(problem)?, problem: String::leak(problem.name.clone()) })
+        Some(Skip { reason: not_on_device(problem, layout)?, problem: String::leak(problem.name.clone()) })
     };
     let skips = problems.iter().filter_map(skip).collect();
     conformance::run("grouped-gemm", &format!("sim:{chip}"), level, Ok(Twin { chip, layout, skips }), problems);
@@ -289,6 +306,26 @@ mod sim {
     #[test]
     fn sim_910b_nz() {
         on_twin("Ascend910B3", "nz", Layout::Nz);
+    }
+
+    #[test]
+    fn sim_910b_fp8() {
+        on_twin("Ascend910B3", "fp8", Layout::Fp8Block);
+    }
+
+    #[test]
+    fn sim_910b_mxfp8() {
+        on_twin("Ascend910B3", "mxfp8", Layout::Mxfp8);
+    }
+
+    #[test]
+    fn sim_950_fp8() {
+        on_twin("Ascend950PR_9589", "fp8", Layout::Fp8Block);
+    }
+
+    #[test]
+    fn sim_950_mxfp8() {
+        on_twin("Ascend950PR_9589", "mxfp8", Layout::Mxfp8);
     }
 
     #[test]

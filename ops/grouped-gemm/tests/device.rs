@@ -2,11 +2,13 @@
 
 //! The operator on a device of the emulator, with the twin of its cores.
 
-use crate::fixture::{Choices, Moe, Rows, Values};
+use crate::fixture::{Choices, Matrix, Moe, Rows, Values};
 use ascend_sim::{Mode, Settings};
 use grouped_gemm::ascend_rt::host::{Chip, Executor, HostConfig};
-use grouped_gemm::ascend_rt::{Choice, Context, DeviceBuffer, DeviceRepr, Runtime, Stream};
-use grouped_gemm::npu::{Call, Combine, Layout, Options, Plan, Route, Weights};
+use grouped_gemm::ascend_rt::{Arch, Choice, Context, DeviceBuffer, DeviceRepr, Runtime, Stream};
+use grouped_gemm::npu::{
+    self, Call, Coded, Combine, Layout, Options, Plan, Route, Scales, Weights, convert_fp8_weights,
+};
 use grouped_gemm::{Error, MoeDims, ascend_sim, convert_minimax_weights, convert_minimax_weights_nz};
 use half::bf16;
 use ndarray::ArrayView3;
@@ -37,37 +39,86 @@ pub(crate) fn context(chip: &str) -> Context {
     Runtime::open(Choice::Host(config)).unwrap().device(0).unwrap().isolated().unwrap()
 }
 
-/// BF16 weights in a layout of the device.
-pub(crate) struct Stored {
-    pub(crate) w13: Vec<bf16>,
-    pub(crate) w2: Vec<bf16>,
+/// Weights in a layout of the device.
+pub(crate) enum Stored {
+    Bf16 { w13: Vec<bf16>, w2: Vec<bf16> },
+    Fp8(npu::Stored),
 }
 
 impl Stored {
-    pub(crate) fn new(moe: &Moe, layout: Layout) -> Self {
+    pub(crate) fn new(moe: &Moe, layout: Layout, arch: Arch) -> Self {
         let MoeDims { experts, hidden, intermediate, .. } = moe.dims;
+        if layout.is_fp8() {
+            let coded = |matrix: &Matrix| match &matrix.values {
+                Values::Fp8Block { codes, scales } => (codes.clone(), Some(scales.clone()), Vec::new()),
+                Values::Mxfp8 { codes, scales } => (codes.clone(), None, scales.clone()),
+                _ => panic!("the layout is of FP8 weights"),
+            };
+            let all: Vec<_> = moe.experts.iter().map(|expert| expert.each_ref().map(coded)).collect();
+            let views: Vec<_> = all
+                .iter()
+                .map(|expert| {
+                    expert.each_ref().map(|(codes, blocks, groups)| Coded {
+                        codes,
+                        scales: blocks.as_ref().map_or(Scales::Groups(groups), |blocks| Scales::Blocks(blocks)),
+                    })
+                })
+                .collect();
+            return Self::Fp8(convert_fp8_weights(&moe.dims, arch, &views).unwrap());
+        }
         let values = |which: &[usize]| -> Vec<bf16> {
             moe.experts
                 .iter()
                 .flat_map(|expert| which.iter().map(move |&i| &expert[i].values))
                 .flat_map(|values| match values {
                     Values::Bf16(values) => values.iter().copied(),
-                    _ => panic!("the kernel takes BF16 weights"),
+                    _ => panic!("the layout is of BF16 weights"),
                 })
                 .collect()
         };
         let (gate_up, down) = (values(&[0, 1]), values(&[2]));
         let gate_up = ArrayView3::from_shape((experts, 2 * intermediate, hidden), &gate_up).unwrap();
         let down = ArrayView3::from_shape((experts, hidden, intermediate), &down).unwrap();
-        let (w13, w2) = match layout {
-            Layout::Flat => {
-                let (w13, w2) = convert_minimax_weights(gate_up, down).unwrap();
-                (w13.into_raw_vec_and_offset().0, w2.into_raw_vec_and_offset().0)
-            }
-            Layout::Nz => convert_minimax_weights_nz(gate_up, down).unwrap(),
+        let (w13, w2) = if layout == Layout::Flat {
+            let (w13, w2) = convert_minimax_weights(gate_up, down).unwrap();
+            (w13.into_raw_vec_and_offset().0, w2.into_raw_vec_and_offset().0)
+        } else {
+            convert_minimax_weights_nz(gate_up, down).unwrap()
         };
-        Self { w13, w2 }
+        Self::Bf16 { w13, w2 }
     }
+
+    pub(crate) fn upload(&self, stream: &Stream) -> Result<Uploaded, Error> {
+        Ok(match self {
+            Self::Bf16 { w13, w2 } => Uploaded::Bf16([stream.upload(w13)?, stream.upload(w2)?]),
+            Self::Fp8(npu::Stored { w13, scales13, w2, scales2 }) => {
+                let [a, b, c, d] = [w13, scales13, w2, scales2].map(|part| stream.upload(part));
+                Uploaded::Fp8([a?, b?, c?, d?])
+            }
+        })
+    }
+}
+
+/// Weights on the device.
+pub(crate) enum Uploaded {
+    Bf16([DeviceBuffer<bf16>; 2]),
+    Fp8([DeviceBuffer<u8>; 4]),
+}
+
+impl Uploaded {
+    pub(crate) fn weights(&self) -> Weights<'_> {
+        match self {
+            Self::Bf16([w13, w2]) => Weights::Bf16 { w13: w13.into(), w2: w2.into() },
+            Self::Fp8([w13, scales13, w2, scales2]) => {
+                Weights::Fp8 { w13: w13.into(), scales13: scales13.into(), w2: w2.into(), scales2: scales2.into() }
+            }
+        }
+    }
+}
+
+/// The architecture of a chip.
+pub(crate) fn arch(chip: &str) -> Arch {
+    Arch::from_number(Chip::preset(chip).unwrap().arch as u32)
 }
 
 /// What a launch is to compute.
@@ -82,7 +133,7 @@ pub(crate) enum What<'a> {
 /// # Errors
 /// The message of the first error, with the order.
 pub(crate) fn run(chip: &str, moe: &Moe, rows: &Rows, what: What<'_>, options: Options) -> Result<Vec<f32>, String> {
-    let stored = Stored::new(moe, options.layout);
+    let stored = Stored::new(moe, options.layout, arch(chip));
     let mut first: Option<Vec<f32>> = None;
     for mode in orders() {
         let _order = Order::new(mode);
@@ -95,7 +146,9 @@ pub(crate) fn run(chip: &str, moe: &Moe, rows: &Rows, what: What<'_>, options: O
         })?;
         match &first {
             None => first = Some(out),
-            Some(first) if bits(first) != bits(&out) => return Err(format!("{mode}: other bits than in program order")),
+            Some(first) if bits(first) != bits(&out) => {
+                return Err(format!("{mode}: other bits than in program order"));
+            }
             Some(_) => {}
         }
     }
@@ -123,8 +176,8 @@ pub(crate) fn launch(
     const UNTOUCHED: f32 = 12345.0;
     let Rows::Bf16(x) = rows else { panic!("the kernel takes BF16 rows") };
     let hidden = moe.dims.hidden;
-    let (w13, w2) = (stream.upload(&stored.w13)?, stream.upload(&stored.w2)?);
-    let weights = Weights { w13: (&w13).into(), w2: (&w2).into() };
+    let weights = stored.upload(stream)?;
+    let weights = weights.weights();
     match what {
         What::Grouped(cumsum) => {
             let mut plan = Plan::new(stream, &moe.dims, x.len() / hidden, options)?;

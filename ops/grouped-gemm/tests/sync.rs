@@ -2,13 +2,13 @@
 
 //! The synchronisation of the kernel: without any one part of it, the twin must find a fault; and a launch is captured.
 
-use crate::device::{Order, Stored, context};
+use crate::device::{Order, Stored, arch, context};
 use crate::fixture::{Moe, Rows, cumsum, dims};
 use ascend_sim::{Args, Image, Mode, mutants};
 use cpu_tiles::{Format, Precision};
 use grouped_gemm::ascend_rt::kernel::Target;
 use grouped_gemm::ascend_rt::{Arch, CaptureMode};
-use grouped_gemm::npu::{self, Call, Layout, Options, Plan, Split, Tiles, Weights};
+use grouped_gemm::npu::{self, Call, Layout, Options, Plan, Split, Tiles};
 use grouped_gemm::{Activation, ascend_sim};
 use half::bf16;
 
@@ -23,7 +23,7 @@ fn every_part_is_needed(arch: Arch) {
     let rows = cumsum(&counts);
     let n = counts.iter().sum::<usize>();
     let Rows::Bf16(x) = Rows::new(Precision::Bf16, n, 520, 6) else { unreachable!("asked for BF16") };
-    let stored = Stored::new(&moe, Layout::Nz);
+    let Stored::Bf16 { w13, w2 } = Stored::new(&moe, Layout::Nz, arch) else { unreachable!("asked for BF16") };
     let mut split = Split::new(&moe.dims, n as u32, Layout::Nz, &Tiles::default(), arch, 2).unwrap();
     (split.tiling.tokens, split.tiling.choices) = (n as u32 / 4, 4);
     let slots: Vec<i32> = (0..n as i32 / 4 * 4).map(|i| i * 7 % n as i32).collect();
@@ -32,8 +32,8 @@ fn every_part_is_needed(arch: Arch) {
     let (mut status, tiling) = ([0u32; 16], [split.tiling]);
     let args = Args::new()
         .input(&x)
-        .input(&stored.w13)
-        .input(&stored.w2)
+        .input(&w13)
+        .input(&w2)
         .input(&rows)
         .input(&slots)
         .input(&scales)
@@ -51,7 +51,11 @@ fn every_part_is_needed(arch: Arch) {
         .filter(|mutant| !mutant.is_found() && !ACROSS_LAUNCHES.contains(&&mutant.sync.api[..]))
         .map(ToString::to_string)
         .collect();
-    println!("grouped-gemm on {arch}: {} mutants, {} found", all.len(), all.iter().filter(|mutant| mutant.is_found()).count());
+    println!(
+        "grouped-gemm on {arch}: {} mutants, {} found",
+        all.len(),
+        all.iter().filter(|mutant| mutant.is_found()).count()
+    );
     assert!(all.len() > 50, "the kernel has more than {} places that synchronise", all.len());
     assert!(survivors.is_empty(), "{}", survivors.join("\n"));
 }
@@ -71,19 +75,23 @@ fn every_part_is_needed_on_950() {
 fn a_captured_launch_follows_the_routing() {
     let _order = Order::new(Mode::Fast);
     let moe = Moe::new(dims(3, 64, 32, Activation::Silu), Format::Bf16, 9);
-    let stored = Stored::new(&moe, Layout::Nz);
+    let stored = Stored::new(&moe, Layout::Nz, arch("Ascend910B3"));
     let Rows::Bf16(x) = Rows::new(Precision::Bf16, 4, 64, 6) else { unreachable!("asked for BF16") };
     let context = context("Ascend910B3");
     let mut stream = context.stream().unwrap();
     let mut plan = Plan::new(&stream, &moe.dims, 4, Options { layout: Layout::Nz, ..Options::default() }).unwrap();
-    let (w13, w2) = (stream.upload(&stored.w13).unwrap(), stream.upload(&stored.w2).unwrap());
+    let weights = stored.upload(&stream).unwrap();
     let tokens = stream.upload(&x).unwrap();
     let mut routing = stream.upload(&cumsum(&[4, 0, 0])).unwrap();
     let mut out = stream.upload(&vec![bf16::ZERO; x.len()]).unwrap();
     let mut graph = stream
         .capture(CaptureMode::default(), |capture| {
-            let weights = Weights { w13: (&w13).into(), w2: (&w2).into() };
-            let call = Call { tokens: (&tokens).into(), cumsum: (&routing).into(), weights, out: (&mut out).into() };
+            let call = Call {
+                tokens: (&tokens).into(),
+                cumsum: (&routing).into(),
+                weights: weights.weights(),
+                out: (&mut out).into(),
+            };
             plan.launch(capture, call).map_err(|error| match error {
                 grouped_gemm::Error::Device(error) => error,
                 error => panic!("{error}"),
@@ -96,8 +104,12 @@ fn a_captured_launch_follows_the_routing() {
         let replayed = stream.download(&out).unwrap();
         let mut fresh = stream.upload(&vec![bf16::ZERO; x.len()]).unwrap();
         let mut plan = Plan::new(&stream, &moe.dims, 4, Options { layout: Layout::Nz, ..Options::default() }).unwrap();
-        let weights = Weights { w13: (&w13).into(), w2: (&w2).into() };
-        let call = Call { tokens: (&tokens).into(), cumsum: (&routing).into(), weights, out: (&mut fresh).into() };
+        let call = Call {
+            tokens: (&tokens).into(),
+            cumsum: (&routing).into(),
+            weights: weights.weights(),
+            out: (&mut fresh).into(),
+        };
         plan.launch(&stream, call).unwrap();
         assert!(stream.download(&fresh).unwrap() == replayed, "{counts:?}");
     }
@@ -108,22 +120,26 @@ fn a_captured_launch_follows_the_routing() {
 fn an_impossible_routing_is_clamped_and_told() {
     let _order = Order::new(Mode::Fast);
     let moe = Moe::new(dims(3, 64, 32, Activation::Silu), Format::Bf16, 9);
-    let stored = Stored::new(&moe, Layout::Flat);
+    let stored = Stored::new(&moe, Layout::Flat, arch("Ascend910B3"));
     let Rows::Bf16(x) = Rows::new(Precision::Bf16, 4, 64, 6) else { unreachable!("asked for BF16") };
     for (chip, bounds, good) in
         [("Ascend910B3", [0, 3, 1, 99], [0, 3, 3, 4]), ("Ascend950PR_9589", [-5, 2, 2, i32::MAX], [0, 2, 2, 4])]
     {
         let context = context(chip);
         let stream = context.stream().unwrap();
-        let (w13, w2) = (stream.upload(&stored.w13).unwrap(), stream.upload(&stored.w2).unwrap());
+        let weights = stored.upload(&stream).unwrap();
         let tokens = stream.upload(&x).unwrap();
         let mut plan = Plan::new(&stream, &moe.dims, 4, Options::default()).unwrap();
         let mut results = Vec::new();
         for routing in [bounds, good] {
             let routing = stream.upload(&routing).unwrap();
             let mut out = stream.upload(&vec![bf16::ZERO; x.len()]).unwrap();
-            let weights = Weights { w13: (&w13).into(), w2: (&w2).into() };
-            let call = Call { tokens: (&tokens).into(), cumsum: (&routing).into(), weights, out: (&mut out).into() };
+            let call = Call {
+                tokens: (&tokens).into(),
+                cumsum: (&routing).into(),
+                weights: weights.weights(),
+                out: (&mut out).into(),
+            };
             plan.launch(&stream, call).unwrap();
             results.push((stream.download(&out).unwrap(), plan.take_clamped(&stream).unwrap()));
         }
