@@ -2,6 +2,8 @@
 
 //! The problems of this operator, on every backend and SIMD level.
 
+#[cfg(feature = "sim")]
+use crate::device::What;
 use crate::fixture::{
     Choices, FORMATS, Matrix, Moe, QUANTISED, Rows, Values, combined, cumsum, dims, expected_combined,
     expected_grouped, grouped, pool, tolerance,
@@ -188,8 +190,76 @@ fn on_model(isa: Isa) {
     conformance::run("grouped-gemm", "cpu", level.name(), Ok(Cpu { level, skips }), problems());
 }
 
+/// The kernel on the twin of a chip.
+#[cfg(feature = "sim")]
+struct Twin {
+    chip: &'static str,
+    layout: grouped_gemm::npu::Layout,
+    skips: Vec<Skip>,
+}
+
+#[cfg(feature = "sim")]
+impl Subject<Problem> for Twin {
+    fn tolerance(&self, problem: &Problem) -> Tolerance {
+        tolerance(problem.precision)
+    }
+
+    fn skips(&self) -> &[Skip] {
+        &self.skips
+    }
+
+    fn run(&self, problem: &Problem) -> Result<Vec<f32>, String> {
+        let Input { moe, rows, call, .. } = problem.input();
+        let options = grouped_gemm::npu::Options { layout: self.layout, ..Default::default() };
+        let what = match call {
+            Call::Grouped(cumsum) => What::Grouped(cumsum),
+            Call::Combined(choices) => What::Combined(choices),
+        };
+        crate::device::run(self.chip, moe, rows, what, options)
+    }
+}
+
+/// Why the kernel with weights in this layout does not do a problem.
+#[cfg(feature = "sim")]
+fn not_on_device(problem: &Problem, layout: grouped_gemm::npu::Layout) -> Option<&'static str> {
+    use grouped_gemm::npu::Layout;
+    let format = if problem.name.ends_with("_mxfp8") {
+        Format::Mxfp8
+    } else if problem.name.ends_with("_fp8") {
+        Format::Fp8Block
+    } else if problem.name.ends_with("_f32") {
+        Format::F32
+    } else {
+        Format::Bf16
+    };
+    let expected = match layout {
+        Layout::Flat | Layout::Nz => Format::Bf16,
+        Layout::Fp8Block => Format::Fp8Block,
+        Layout::Mxfp8 => Format::Mxfp8,
+    };
+    if problem.precision == Precision::F32 {
+        Some("rows are BF16 on a device")
+    } else if format != expected {
+        Some("the layout is for weights of another format")
+    } else if layout.is_fp8() && problem.name.starts_with("top_") {
+        Some("launches with FP8 weights do not combine")
+    } else {
+        None
+    }
+}
+
+#[cfg(feature = "sim")]
+fn on_twin(chip: &'static str, level: &str, layout: grouped_gemm::npu::Layout) {
+    let problems = problems();
+    let skip = |problem: &Problem| {
+        Some(Skip { reason: not_on_device(problem, layout)?, problem: String::leak(problem.name.clone()) })
+    };
+    let skips = problems.iter().filter_map(skip).collect();
+    conformance::run("grouped-gemm", &format!("sim:{chip}"), level, Ok(Twin { chip, layout, skips }), problems);
+}
+
 fn not_built(backend: &str) {
-    let reason = NotBuilt("the AscendC kernel is not part of this version".into());
+    let reason = NotBuilt("no card, or the feature `sim` is off".into());
     conformance::run::<_, Cpu>("grouped-gemm", backend, "-", Err(reason), problems());
 }
 
@@ -223,14 +293,56 @@ fn cpu_avx512bf16_model() {
     on_model(Isa::Avx512Bf16);
 }
 
-#[test]
-fn sim_910b() {
-    not_built("sim:910b");
+#[cfg(feature = "sim")]
+mod sim {
+    use super::on_twin;
+    use grouped_gemm::npu::Layout;
+
+    #[test]
+    fn sim_910b_flat() {
+        on_twin("Ascend910B3", "flat", Layout::Flat);
+    }
+
+    #[test]
+    fn sim_910b_nz() {
+        on_twin("Ascend910B3", "nz", Layout::Nz);
+    }
+
+    #[test]
+    fn sim_910b_fp8() {
+        on_twin("Ascend910B3", "fp8", Layout::Fp8Block);
+    }
+
+    #[test]
+    fn sim_910b_mxfp8() {
+        on_twin("Ascend910B3", "mxfp8", Layout::Mxfp8);
+    }
+
+    #[test]
+    fn sim_950_fp8() {
+        on_twin("Ascend950PR_9589", "fp8", Layout::Fp8Block);
+    }
+
+    #[test]
+    fn sim_950_mxfp8() {
+        on_twin("Ascend950PR_9589", "mxfp8", Layout::Mxfp8);
+    }
+
+    #[test]
+    fn sim_950_flat() {
+        on_twin("Ascend950PR_9589", "flat", Layout::Flat);
+    }
+
+    #[test]
+    fn sim_950_nz() {
+        on_twin("Ascend950PR_9589", "nz", Layout::Nz);
+    }
 }
 
+#[cfg(not(feature = "sim"))]
 #[test]
-fn sim_950() {
-    not_built("sim:950");
+fn sim() {
+    not_built("sim");
 }
 
 #[test]
