@@ -203,8 +203,8 @@ private:
                 WaitFlag<HardEvent::MTE1_M>(stage_);
                 MmadParams p;
                 p.m = static_cast<uint16_t>(rows);
-                // The vector cores overwrite the columns beyond the keys.
-                p.n = static_cast<uint16_t>(task.keys[slot]);
+                // Columns beyond the keys come of what lay in L1; the vector cores overwrite them.
+                p.n = static_cast<uint16_t>(s_->block16);
                 p.k = static_cast<uint16_t>(t.head_dim);
                 for (uint32_t term = 0; term < t.terms; term++) {
                     p.cmatrixInitVal = term == 0;
@@ -706,6 +706,7 @@ private:
             return; // one task
         }
         uint32_t filled = 0;
+        bool fresh = true; // the place of the parts may still be in use
         for (uint32_t at = begin; at < end; core++) {
             const uint32_t from = s_->First(core), stop = Least(end, s_->First(core + 1));
             uint32_t number = 0;
@@ -718,9 +719,11 @@ private:
                     Combine(parts, filled, rows);
                     SetFlag<HardEvent::V_MTE2>(kSumsEvent);
                     filled = 1;
+                    fresh = true;
                 }
-                if (filled <= 1 && (filled == 0) == (at == begin)) {
+                if (fresh) {
                     WaitFlag<HardEvent::V_MTE2>(kSumsEvent);
+                    fresh = false;
                 }
                 DataCopy(parts[filled * size], parts_[s_->Part(core, number) + first * s_->partRow], size);
                 filled++;
