@@ -73,7 +73,7 @@ __aicore__ inline void LoadValues(const LocalTensor<bfloat16_t> &to, const Local
 
 // Rows of L0C to rows of global memory; `tiles` of them, n columns each.
 __aicore__ inline void StoreRows(const GlobalTensor<float> &to, const LocalTensor<float> &from, uint32_t rows, uint32_t n,
-                                 uint32_t pitch, uint32_t tiles)
+                                 uint32_t pitch, uint32_t tiles = 1)
 {
     FixpipeParamsV220 p;
     p.nSize = static_cast<uint16_t>(n);

@@ -312,7 +312,7 @@ private:
         }
         SetFlag<HardEvent::M_FIX>(kPartEvent);
         WaitFlag<HardEvent::M_FIX>(kPartEvent);
-        StoreRows(parts_[s_->Part(core_, task.number)], sums_, rows, s_->dim16, s_->partRow, 1);
+        StoreRows(parts_[s_->Part(core_, task.number)], sums_, rows, s_->dim16, s_->partRow);
         SetFlag<HardEvent::FIX_M>(kPartEvent);
         side_.PartDone();
     }
@@ -779,7 +779,6 @@ private:
             VECTOR_ORDER();
         }
         Copy(maxima, spread_, block, few, {1, 1, static_cast<uint16_t>(pitch), 1});
-        VECTOR_ORDER();
     }
 
     const Shape *s_;
