@@ -147,7 +147,9 @@ private:
         const uint32_t list = task.item / t.row_tiles, entry = list / t.kv_heads;
         uint64_t page = task.id[slot];
         if (t.has_table != 0) {
-            page = static_cast<uint64_t>(table_.GetValue(static_cast<uint64_t>(entry) * t.capacity + task.id[slot]));
+            const int32_t found = table_.GetValue(static_cast<uint64_t>(entry) * t.capacity + task.id[slot]);
+            // What is no page is nobody's: what comes out then is of no use, but nothing else is read.
+            page = found >= 0 && static_cast<uint64_t>(found) < t.pages ? static_cast<uint64_t>(found) : 0;
         }
         return entry * t.kv_batch_pitch + (list - entry * t.kv_heads) * t.kv_head_pitch + page * t.kv_page_pitch;
     }

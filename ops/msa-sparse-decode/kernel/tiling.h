@@ -26,11 +26,12 @@ struct MsaSparseDecodeTiling {
     uint32_t tasks; // of a core, at most
     uint32_t merge_rows; // of a unit of the merge; 0: every item is one task, and there is nothing to merge
     float scale;
-    // Elements between neighbours.
+    // Elements between neighbours, and how many pages there are.
     uint64_t kv_batch_pitch;
     uint64_t kv_head_pitch;
     uint64_t kv_page_pitch;
     uint64_t term_pitch; // of queries
+    uint64_t pages;
     // Bytes from the start of the workspace.
     uint64_t ws_scores;
     uint64_t ws_weights;

@@ -4,7 +4,8 @@
 //!
 //! Ids, lengths and the block table are read by the device when a launch runs, so they may be what an earlier launch
 //! leaves. Nobody checks them then: ids that are negative or at or beyond the end of their sequence are passed over, as are
-//! keys beyond it, and an item that sees nothing has a result of zero. Entries of the block table must be pages there are.
+//! keys beyond it, and an item that sees nothing has a result of zero. An entry of the block table that is no page is taken
+//! for page 0.
 //!
 //! ```no_run
 //! use ascend_rt::{Choice, Runtime};
@@ -212,6 +213,11 @@ impl Plan {
         if self.split.blocks == 0 {
             return Ok(());
         }
+        let mut tiling = self.split.tiling;
+        tiling.pages = (keys.len() / (kv_heads * block * head_dim)) as u64;
+        if tiling.pages == 0 {
+            tiling.capacity = 0;
+        }
         let ids = if top_k == 0 { (&self.padding).into() } else { block_ids };
         let args = MsaSparseDecode {
             q: queries,
@@ -222,12 +228,11 @@ impl Plan {
             lens: seq_lens,
             out,
             workspace: (&mut self.workspace).into(),
-            tiling: self.split.tiling,
+            tiling,
         };
         let launch = Launch::blocks(self.split.blocks).named("msa_sparse_decode");
-        // SAFETY: the lengths were checked against the tiling, which fits the workspace. The kernel passes over ids and
-        // clamps lengths that do not fit the capacity; that entries of the block table are pages is said to be the
-        // caller's business.
+        // SAFETY: the lengths were checked against the tiling, which fits the workspace. The kernel passes over ids, clamps
+        // lengths that do not fit the capacity, and reads no page that there is not.
         unsafe { self.kernel.launch(queue, launch, args) }?;
         Ok(())
     }

@@ -68,6 +68,8 @@ ascend_rt::tiling! {
         pub kv_page_pitch: u64,
         /// Elements from a term of the queries to the next.
         pub term_pitch: u64,
+        /// Pages there are; a launch says it.
+        pub pages: u64,
         /// Offset in the workspace of the scores.
         pub ws_scores: u64,
         /// Of the weights.
@@ -126,6 +128,14 @@ impl Split {
     /// # Errors
     /// A size is more than the kernel can hold.
     pub fn new(dims: &DecodeDims, kind: &Kind, cores: u32) -> Result<Self, Error> {
+        Self::of_slots(dims, kind, cores, TASK_SLOTS)
+    }
+
+    /// With tasks of at most so many slots, which is for tests: fewer slots make more tasks.
+    ///
+    /// # Errors
+    /// Those of [`Split::new`].
+    pub fn of_slots(dims: &DecodeDims, kind: &Kind, cores: u32, pass_slots: u32) -> Result<Self, Error> {
         dims.check()?;
         let most = |what, found: usize, most: u32| match u32::try_from(found) {
             Ok(found) if found <= most => Ok(found),
@@ -169,7 +179,7 @@ impl Split {
             has_table: u32::from(matches!(kind.cache, CacheLayout::Paged { .. })),
             terms,
             out_f32: u32::from(kind.out_f32),
-            pass_slots: TASK_SLOTS.min(TASK_KEYS / (terms * block16)),
+            pass_slots: pass_slots.clamp(1, TASK_SLOTS).min(TASK_KEYS / (terms * block16)),
             tasks: 0,
             merge_rows: 0,
             scale: dims.scale(),
@@ -177,6 +187,7 @@ impl Split {
             kv_head_pitch,
             kv_page_pitch,
             term_pitch: u64::from(heads) * u64::from(head_dim),
+            pages: 0,
             ws_scores: 0,
             ws_weights: 0,
             ws_parts: 0,

@@ -11,4 +11,8 @@ mod fixture;
 mod golden;
 mod knobs;
 mod laws;
+#[cfg(feature = "npu")]
+mod npu;
 mod special;
+#[cfg(feature = "sim")]
+mod sync;
