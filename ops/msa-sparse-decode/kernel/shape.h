@@ -94,6 +94,8 @@ public:
         ids_.SetGlobalBuffer(reinterpret_cast<__gm__ int32_t *>(ids),
                              static_cast<uint64_t>(batch) * (s.t.per_head != 0 ? s.t.kv_heads : 1) * s.t.topk);
         lens_.SetGlobalBuffer(reinterpret_cast<__gm__ int32_t *>(lens), batch);
+        // An earlier kernel may have written them.
+        DataCacheCleanAndInvalid<int32_t, CacheLine::ENTIRE_DATA_CACHE, DcciDst::CACHELINE_OUT>(ids_);
         at_ = s.First(core);
         end_ = s.First(core + 1);
         number_ = 0;

@@ -69,6 +69,12 @@ pub fn origin() -> &'static str {
     ORIGIN
 }
 
+/// What made the images for the twin, or why there are none.
+#[must_use]
+pub fn twin_origin() -> &'static str {
+    TWIN_ORIGIN
+}
+
 /// The code of this build for one device, and on which it runs.
 #[must_use]
 pub fn blobs() -> &'static [ascend_rt::Blob] {

@@ -201,7 +201,7 @@ fn sim_910b3() {
 #[cfg(feature = "sim")]
 #[test]
 fn sim_950() {
-    on_twin("sim:950", "Ascend950PR");
+    on_twin("sim:950", "Ascend950PR_9589");
 }
 
 #[cfg(not(feature = "sim"))]

@@ -6,16 +6,18 @@ use crate::device::kind;
 use crate::fixture::{Ids, Setup};
 use cpu_tiles::Precision;
 use half::bf16;
+use msa_sparse_decode::ascend_rt::Arch;
+use msa_sparse_decode::ascend_rt::kernel::Target;
 use msa_sparse_decode::ascend_rt::zerocopy::IntoBytes;
 use msa_sparse_decode::ascend_sim::cost::{Options, simulate};
-use msa_sparse_decode::ascend_sim::{Args, Chip, Image, Launch, Mode, mutants};
+use msa_sparse_decode::ascend_sim::{Args, Chip, Image, Launch, Mode, Mutant, mutants};
 use msa_sparse_decode::DecodeDims;
-use msa_sparse_decode::npu::{Split, blobs, split_queries};
+use msa_sparse_decode::npu::{Split, blobs, split_queries, twin_origin};
 
 /// The kernel's image for an architecture.
-fn image(arch: u32) -> Image {
-    let images = blobs().iter().filter_map(|blob| Image::load(&blob.bytes).ok());
-    images.into_iter().find(|image| image.arch() == arch).expect("an image for the architecture")
+fn image(arch: Arch) -> Image {
+    let blob = blobs().iter().find(|blob| blob.target == Target::Twin(arch)).expect(twin_origin());
+    Image::load(&blob.bytes).unwrap()
 }
 
 /// The arguments of one launch.
@@ -48,9 +50,9 @@ impl Data {
 
     fn launch<'a>(&'a mut self, image: &Image, chip: &str) -> Launch<'a> {
         let args = Args::new()
-            .input(bits(&self.q))
-            .input(bits(&self.k))
-            .input(bits(&self.v))
+            .input(&self.q)
+            .input(&self.k)
+            .input(&self.v)
             .input(&self.table)
             .input(&self.ids)
             .input(&self.lens)
@@ -60,10 +62,6 @@ impl Data {
         let launch = image.launch("msa_sparse_decode").unwrap();
         launch.chip(Chip::preset(chip).unwrap()).blocks(self.split.blocks).args(args)
     }
-}
-
-fn bits(values: &[bf16]) -> &[u16] {
-    half::slice::HalfBitsSliceExt::reinterpret_cast(values)
 }
 
 /// Descending lists of so many blocks, for each KV head.
@@ -83,13 +81,15 @@ fn setups() -> [(Setup, u32, u32); 3] {
     ]
 }
 
-fn each_is_missed(arch: u32, chip: &str) {
+fn each_is_missed(arch: Arch, chip: &str) {
     let image = image(arch);
     for (setup, cores, pass_slots) in setups() {
         let mut data = Data::new(&setup, cores, pass_slots);
         let found = mutants(&mut data.launch(&image, chip), 3).unwrap();
         assert!(found.len() > 60, "{} places", found.len());
-        let survivors: Vec<_> = found.iter().filter(|mutant| !mutant.is_found()).map(ToString::to_string).collect();
+        // Old lines of the data cache are another launch's.
+        let survives = |mutant: &&Mutant| !mutant.is_found() && mutant.sync.api != "DataCacheCleanAndInvalid";
+        let survivors: Vec<_> = found.iter().filter(survives).map(ToString::to_string).collect();
         assert!(survivors.is_empty(), "{} of {} places: {survivors:#?}", survivors.len(), found.len());
         println!("{chip}: {} places, each was missed", found.len());
     }
@@ -97,18 +97,18 @@ fn each_is_missed(arch: u32, chip: &str) {
 
 #[test]
 fn each_synchronisation_is_missed_on_2201() {
-    each_is_missed(2201, "910b3");
+    each_is_missed(Arch::DAV_2201, "910b3");
 }
 
 #[test]
 fn each_synchronisation_is_missed_on_3510() {
-    each_is_missed(3510, "950pr");
+    each_is_missed(Arch::DAV_3510, "950pr");
 }
 
 /// With the launch, at most twice the time that the bytes and the launch take.
 #[test]
 fn one_sequence_is_predicted_within_twice_its_bound() {
-    for (arch, chip, cores) in [(2201, "910b3", 20), (3510, "950pr", 32)] {
+    for (arch, chip, cores) in [(Arch::DAV_2201, "910b3", 20), (Arch::DAV_3510, "950pr", 32)] {
         let image = image(arch);
         for (batch, most) in [(1, 2.0), (16, 1.5)] {
             let setup = Setup::new(DecodeDims::M3, Precision::Bf16, batch, 16, 3);
