@@ -440,7 +440,6 @@ private:
             WaitFlag<HardEvent::MTE2_V>(kOtherEvent);
             Max(row_, row_, other_, count);
             SetFlag<HardEvent::V_MTE2>(kOtherEvent);
-            VECTOR_ORDER();
         }
         SetFlag<HardEvent::V_MTE3>(kKeptEvent);
     }
@@ -448,7 +447,7 @@ private:
     // Elements [from, to) of the scores.
     __aicore__ inline void Put(uint32_t from, uint32_t to, float value)
     {
-        for (uint32_t c = from / kRepeat * kRepeat; c < to; c += kRepeat) {
+        for (uint32_t c = from / kRepeat * kRepeat; from < to && c < to; c += kRepeat) {
             uint64_t mask[2] = {to - c >= kRepeat ? ~0ull : (1ull << (to - c)) - 1, 0};
             if (from > c) {
                 mask[0] &= ~((1ull << (from - c)) - 1);
@@ -515,6 +514,8 @@ private:
         if (found > t.top_k) {
             Ties(least, static_cast<uint32_t>(found));
         }
+        SetFlag<HardEvent::S_V>(0);
+        WaitFlag<HardEvent::S_V>(0);
         SetFlag<HardEvent::V_MTE2>(kOtherEvent);
         SetFlag<HardEvent::V_MTE3>(kIdsEvent);
         WaitFlag<HardEvent::V_MTE3>(kIdsEvent);
