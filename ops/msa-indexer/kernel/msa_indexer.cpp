@@ -142,7 +142,7 @@ private:
             if (t.has_table != 0) {
                 const int32_t found = table_.GetValue(block);
                 // What is no page is nobody's: what comes out then is of no use, but nothing else is read.
-                page = found >= 0 && static_cast<uint64_t>(found) < t.pages ? static_cast<uint64_t>(found) : 0;
+                page = found >= 0 && static_cast<uint32_t>(found) < t.pages ? static_cast<uint64_t>(found) : 0;
             }
             LoadRows(keys_[loadStage_][i * s_->block16 * s_->dim16], k_[page * t.block * t.head_dim],
                      Least(t.block, seen - block * t.block), s_->block16);
@@ -371,11 +371,11 @@ private:
         for (uint32_t r = static_cast<uint32_t>(GetBlockIdx()); r < t.queries * selections; r += 2 * s_->blocks) {
             const uint32_t query = r / selections, visible = Least(s_->Visible(query), t.capacity);
             const uint64_t to = static_cast<uint64_t>(r) * t.capacity;
-            if (visible < t.capacity) {
+            if (visible < t.capacity && t.want_scores != 0) {
                 // No query of the row's tile may have seen these.
                 StoreFloats(to + visible, nothing_, t.capacity - visible);
             }
-            if (visible > t.top_k || t.shared != 0) {
+            if (visible > t.top_k || (t.shared != 0 && t.want_scores != 0)) {
                 LoadScores(query, r, visible);
                 if (t.shared != 0) {
                     WaitFlag<HardEvent::V_MTE3>(kKeptEvent);

@@ -67,6 +67,12 @@ struct Shape {
     __aicore__ inline uint32_t LastQuery(uint32_t tile) const { return tile * t.tile_queries + Queries(tile) - 1; }
     // Blocks that any query of a tile sees.
     __aicore__ inline uint32_t TileBlocks(uint32_t tile) const { return Visible(LastQuery(tile)); }
+    // Groups of blocks of a tile that are scored: none where every query selects all that it sees.
+    __aicore__ inline uint32_t Groups(uint32_t tile) const
+    {
+        const uint32_t count = TileBlocks(tile);
+        return t.want_scores == 0 && count <= t.top_k ? 0 : Ceil(count, t.group_blocks);
+    }
     // Rows that each vector core works on: the same for both; the last of them may be nobody's.
     __aicore__ inline uint32_t Half(uint32_t tile) const { return (Queries(tile) * t.heads + 1) / 2; }
     // Elements of a place for products.
@@ -89,13 +95,13 @@ public:
         s_ = &s;
         uint64_t all = 0;
         for (uint32_t i = 0; i < s.tiles; i++) {
-            all += Ceil(s.TileBlocks(i), s.t.group_blocks);
+            all += s.Groups(i);
         }
         uint64_t at = all * core / s.blocks;
         left_ = static_cast<uint32_t>(all * (core + 1) / s.blocks - at);
         tile_ = 0;
-        while (tile_ < s.tiles && at >= Ceil(s.TileBlocks(tile_), s.t.group_blocks)) {
-            at -= Ceil(s.TileBlocks(tile_), s.t.group_blocks);
+        while (tile_ < s.tiles && at >= s.Groups(tile_)) {
+            at -= s.Groups(tile_);
             tile_++;
         }
         group_ = static_cast<uint32_t>(at);

@@ -10,7 +10,6 @@
 struct MsaIndexerTiling {
     uint64_t ws_products; // offsets in the workspace, bytes: products of queries and keys on their way
     uint64_t ws_heads; // block scores of each head, where heads share a selection
-    uint64_t pages; // there are; a launch says it
     uint32_t queries;
     uint32_t heads;
     uint32_t head_dim;
@@ -23,6 +22,8 @@ struct MsaIndexerTiling {
     uint32_t has_table;
     uint32_t tile_queries; // of a tile
     uint32_t group_blocks; // blocks that are worked on at once
+    uint32_t pages; // there are; a launch says it
+    uint32_t want_scores; // 1: somebody reads the scores of queries that see no more than top_k; a launch says it
 };
 
 #endif

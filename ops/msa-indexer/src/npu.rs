@@ -85,7 +85,8 @@ pub struct Call<'a> {
     pub first: DeviceSlice<'a, i32>,
     /// `[queries, selections, min(topk, blocks)]`: ascending, -1 after the last one of a query that sees fewer blocks.
     pub ids: DeviceSliceMut<'a, i32>,
-    /// `[queries, selections, blocks]`, if wanted: minus infinity where nothing is visible.
+    /// `[queries, selections, blocks]`, if wanted: minus infinity where nothing is visible. Without a wish, nothing is
+    /// scored for queries that see no more than `topk` blocks.
     pub scores: Option<DeviceSliceMut<'a, f32>>,
 }
 
@@ -163,7 +164,12 @@ impl Plan {
         if self.split.blocks == 0 {
             return Ok(());
         }
-        let tiling = MsaIndexerTiling { pages: (keys.len() / page) as u64, ..self.split.tiling };
+        let tiling = MsaIndexerTiling {
+            // An entry of the table cannot name more.
+            pages: u32::try_from(keys.len() / page).unwrap_or(u32::MAX),
+            want_scores: u32::from(scores.is_some()),
+            ..self.split.tiling
+        };
         let args = MsaIndexer {
             q: queries,
             k: keys,

@@ -33,8 +33,6 @@ ascend_rt::tiling! {
         pub ws_products: u64,
         /// Of the block scores of each head, where heads share a selection.
         pub ws_heads: u64,
-        /// Pages there are; a launch says it.
-        pub pages: u64,
         /// Queries.
         pub queries: u32,
         /// Index heads.
@@ -59,6 +57,10 @@ ascend_rt::tiling! {
         pub tile_queries: u32,
         /// Blocks that are worked on at once.
         pub group_blocks: u32,
+        /// Pages there are; a launch says it.
+        pub pages: u32,
+        /// 1: somebody reads the scores of queries that see no more than `top_k` blocks; a launch says it.
+        pub want_scores: u32,
     }
 }
 
@@ -122,7 +124,6 @@ impl Split {
         let mut tiling = MsaIndexerTiling {
             ws_products: 0,
             ws_heads: 0,
-            pages: 0,
             queries,
             heads,
             head_dim,
@@ -135,6 +136,8 @@ impl Split {
             has_table: u32::from(kind.paged),
             tile_queries,
             group_blocks,
+            pages: 0,
+            want_scores: 1,
         };
         if queries == 0 {
             return Ok(Self { tiling, blocks: 0, workspace: 0 });

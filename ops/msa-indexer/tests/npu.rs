@@ -11,7 +11,6 @@ fn kernel_and_host_lay_the_tiling_out_alike() {
     let host = fields_of!(MsaIndexerTiling {
         ws_products: u64,
         ws_heads: u64,
-        pages: u64,
         queries: u32,
         heads: u32,
         head_dim: u32,
@@ -24,6 +23,8 @@ fn kernel_and_host_lay_the_tiling_out_alike() {
         has_table: u32,
         tile_queries: u32,
         group_blocks: u32,
+        pages: u32,
+        want_scores: u32,
     });
     assert_eq!(tiling::fields(include_str!("../kernel/tiling.h"), "MsaIndexerTiling").unwrap(), host);
 }

@@ -26,7 +26,7 @@ fn with_launch<R>(image: &Image, chip: &str, setup: &Setup, cores: u32, body: im
     let kind = Kind { queries: count, blocks: dims.blocks(length), paged: true };
     let mut split = Split::new(dims, &kind, cores).unwrap();
     let (pages, table) = pages(setup, true);
-    split.tiling.pages = (pages.len() / (dims.block * dims.head_dim)) as u64;
+    split.tiling.pages = (pages.len() / (dims.block * dims.head_dim)) as u32;
     let [_, selections, width] = dims.ids_shape(count, length);
     let (mut ids, mut scores) = (vec![0; count * selections * width], vec![0.0f32; count * selections * kind.blocks]);
     let (first, tiling) = ([setup.start as i32], [split.tiling]);
