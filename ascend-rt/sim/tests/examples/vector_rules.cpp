@@ -286,6 +286,28 @@ EXAMPLE(partial_overlap, "!overlap")
     Adds(x[8], x, 1.0f, 64);
 }
 
+EXAMPLE(widening_in_place, "!overlap")
+{
+    Bench b(gm);
+    auto x = b.fill<float>(128, one);
+    Cast(x, x.ReinterpretCast<half>(), RoundMode::CAST_NONE, 128);
+}
+
+EXAMPLE(brcb_in_place, "!overlap")
+{
+    Bench b(gm);
+    auto x = b.fill<float>(64, one);
+    Brcb(x, x, 1, {1, 8});
+}
+
+EXAMPLE(merge_in_place, "!overlap")
+{
+    Bench b(gm);
+    auto x = b.fill<float>(128, one);
+    uint16_t lengths[4] = {32, 32, 0, 0};
+    MrgSort(x, MrgSortSrcList<float>(x[0], x[64], x, x), MrgSort4Info(lengths, false, 3, 1));
+}
+
 EXAMPLE(mask_left, "!state-left")
 {
     Bench b(gm);
