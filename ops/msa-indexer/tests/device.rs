@@ -6,7 +6,9 @@ use crate::fixture::{Data, Output, Setup};
 use half::bf16;
 use msa_indexer::Error;
 use msa_indexer::ascend_rt::host::{Chip, Executor, HostConfig};
-use msa_indexer::ascend_rt::{Choice, Context, Runtime, Stream};
+use msa_indexer::ascend_rt::{
+    Choice, Context, DeviceBuffer, DeviceRepr, DeviceSlice, DeviceSliceMut, Runtime, Stream,
+};
 use msa_indexer::ascend_sim::{self, Mode, Settings};
 use msa_indexer::npu::{Call, Kind, Plan};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -84,25 +86,46 @@ pub(crate) fn run(chip: &str, setup: &Setup) -> Result<Output, String> {
     Ok(out)
 }
 
+/// The values on the device, with one more at the end: there are no buffers of nothing.
+fn upload<T: DeviceRepr + Default>(stream: &Stream, values: &[T]) -> Result<DeviceBuffer<T>, Error> {
+    Ok(stream.upload(&[values, &[T::default()]].concat())?)
+}
+
+/// All but the one at the end.
+fn values<T: DeviceRepr>(buffer: &DeviceBuffer<T>) -> Result<DeviceSlice<'_, T>, Error> {
+    Ok(buffer.slice(..buffer.len() - 1)?)
+}
+
+fn values_mut<T: DeviceRepr>(buffer: &mut DeviceBuffer<T>) -> Result<DeviceSliceMut<'_, T>, Error> {
+    let len = buffer.len() - 1;
+    Ok(buffer.slice_mut(..len)?)
+}
+
+fn download<T: DeviceRepr>(stream: &Stream, buffer: &DeviceBuffer<T>) -> Result<Vec<T>, Error> {
+    let mut values = stream.download(buffer)?;
+    values.pop();
+    Ok(values)
+}
+
 /// One launch, from the host and back.
 pub(crate) fn launch(stream: &Stream, setup: &Setup, paged: bool, wanted: bool) -> Result<Output, Error> {
     let (dims, length, count) = (&setup.dims, setup.length(), setup.count());
     let kind = Kind { queries: count, blocks: dims.blocks(length), paged };
     let mut plan = Plan::new(stream, dims, &kind)?;
     let (pages, table) = pages(setup, paged);
-    let queries = stream.upload(bf16s(&setup.queries))?;
-    let (keys, table, first) = (stream.upload(&pages)?, stream.upload(&table)?, stream.upload(&[setup.start as i32])?);
+    let queries = upload(stream, bf16s(&setup.queries))?;
+    let (keys, table, first) = (upload(stream, &pages)?, upload(stream, &table)?, upload(stream, &[setup.start as i32])?);
     let [_, selections, width] = dims.ids_shape(count, length);
-    let mut ids = stream.upload(&vec![12345; count * selections * width])?;
-    let mut scores = stream.upload(&vec![f32::NAN; count * selections * kind.blocks])?;
+    let mut ids = upload(stream, &vec![12345; count * selections * width])?;
+    let mut scores = upload(stream, &vec![f32::NAN; count * selections * kind.blocks])?;
     let call = Call {
-        queries: (&queries).into(),
-        keys: (&keys).into(),
-        block_table: paged.then(|| (&table).into()),
-        first: (&first).into(),
-        ids: (&mut ids).into(),
-        scores: wanted.then(|| (&mut scores).into()),
+        queries: values(&queries)?,
+        keys: values(&keys)?,
+        block_table: paged.then(|| values(&table)).transpose()?,
+        first: values(&first)?,
+        ids: values_mut(&mut ids)?,
+        scores: wanted.then(|| values_mut(&mut scores)).transpose()?,
     };
     plan.launch(stream, call)?;
-    Ok(Output { ids: stream.download(&ids)?, scores: stream.download(&scores)? })
+    Ok(Output { ids: download(stream, &ids)?, scores: download(stream, &scores)? })
 }

@@ -6,7 +6,9 @@ use crate::fixture::{Ids, Setup};
 use cpu_tiles::Precision;
 use half::bf16;
 use msa_sparse_decode::ascend_rt::host::{Chip, Executor, HostConfig};
-use msa_sparse_decode::ascend_rt::{Choice, Context, Runtime, Stream};
+use msa_sparse_decode::ascend_rt::{
+    Choice, Context, DeviceBuffer, DeviceRepr, DeviceSlice, DeviceSliceMut, Runtime, Stream,
+};
 use msa_sparse_decode::ascend_sim::{self, Mode, Settings};
 use msa_sparse_decode::npu::{CacheLayout, Call, Kind, Out, Plan, split_queries};
 use msa_sparse_decode::Error;
@@ -78,6 +80,27 @@ pub(crate) fn run(chip: &str, setup: &Setup) -> Result<Vec<f32>, String> {
     Ok(out)
 }
 
+/// The values on the device, with one more at the end: there are no buffers of nothing.
+fn upload<T: DeviceRepr + Default>(stream: &Stream, values: &[T]) -> Result<DeviceBuffer<T>, Error> {
+    Ok(stream.upload(&[values, &[T::default()]].concat())?)
+}
+
+/// All but the one at the end.
+fn values<T: DeviceRepr>(buffer: &DeviceBuffer<T>) -> Result<DeviceSlice<'_, T>, Error> {
+    Ok(buffer.slice(..buffer.len() - 1)?)
+}
+
+fn values_mut<T: DeviceRepr>(buffer: &mut DeviceBuffer<T>) -> Result<DeviceSliceMut<'_, T>, Error> {
+    let len = buffer.len() - 1;
+    Ok(buffer.slice_mut(..len)?)
+}
+
+fn download<T: DeviceRepr>(stream: &Stream, buffer: &DeviceBuffer<T>) -> Result<Vec<T>, Error> {
+    let mut values = stream.download(buffer)?;
+    values.pop();
+    Ok(values)
+}
+
 /// One launch, from the host and back. The result is written whole: it begins as NaN.
 pub(crate) fn launch(stream: &Stream, setup: &Setup, paged: bool, out_f32: bool) -> Result<Vec<f32>, Error> {
     let kind = kind(setup, paged, out_f32);
@@ -86,31 +109,31 @@ pub(crate) fn launch(stream: &Stream, setup: &Setup, paged: bool, out_f32: bool)
         Precision::Bf16 => setup.q.clone(),
         Precision::F32 => split_queries(&setup.q.iter().map(|x| x.to_f32()).collect::<Vec<_>>()),
     };
-    let queries = stream.upload(&queries)?;
+    let queries = upload(stream, &queries)?;
     let pages = setup.paged();
     let (k, v) = if paged { (&pages.k, &pages.v) } else { (&setup.k, &setup.v) };
-    let (keys, values) = (stream.upload(k)?, stream.upload(v)?);
-    let table = stream.upload(&pages.table)?;
+    let (keys, values) = (upload(stream, k)?, upload(stream, v)?);
+    let table = upload(stream, &pages.table)?;
     let (Ids::Shared(ids) | Ids::PerKvHead(ids)) = &setup.ids;
-    let ids = stream.upload(ids)?;
+    let ids = upload(stream, ids)?;
     let lens: Vec<i32> = setup.seq_lens.iter().map(|len| *len as i32).collect();
-    let lens = stream.upload(&lens)?;
-    let mut out16 = stream.upload(&vec![bf16::NAN; if out_f32 { 0 } else { setup.q.len() }])?;
-    let mut out32 = stream.upload(&vec![f32::NAN; if out_f32 { setup.q.len() } else { 0 }])?;
-    let out = if out_f32 { Out::F32((&mut out32).into()) } else { Out::Bf16((&mut out16).into()) };
-    let block_table = paged.then(|| (&table).into());
+    let lens = upload(stream, &lens)?;
+    let mut out16 = upload(stream, &vec![bf16::NAN; if out_f32 { 0 } else { setup.q.len() }])?;
+    let mut out32 = upload(stream, &vec![f32::NAN; if out_f32 { setup.q.len() } else { 0 }])?;
+    let out = if out_f32 { Out::F32(values_mut(&mut out32)?) } else { Out::Bf16(values_mut(&mut out16)?) };
+    let block_table = paged.then(|| values(&table)).transpose()?;
     let call = Call {
-        queries: (&queries).into(),
-        keys: (&keys).into(),
-        values: (&values).into(),
+        queries: values(&queries)?,
+        keys: values(&keys)?,
+        values: values(&values)?,
         block_table,
-        block_ids: (&ids).into(),
-        seq_lens: (&lens).into(),
+        block_ids: values(&ids)?,
+        seq_lens: values(&lens)?,
         out,
     };
     plan.launch(stream, call)?;
     Ok(match out_f32 {
-        true => stream.download(&out32)?,
-        false => stream.download(&out16)?.into_iter().map(bf16::to_f32).collect(),
+        true => download(stream, &out32)?,
+        false => download(stream, &out16)?.into_iter().map(bf16::to_f32).collect(),
     })
 }
