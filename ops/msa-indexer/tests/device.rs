@@ -92,11 +92,11 @@ fn upload<T: DeviceRepr + Default>(stream: &Stream, values: &[T]) -> Result<Devi
 }
 
 /// All but the one at the end.
-fn values<T: DeviceRepr>(buffer: &DeviceBuffer<T>) -> Result<DeviceSlice<'_, T>, Error> {
+fn all<T: DeviceRepr>(buffer: &DeviceBuffer<T>) -> Result<DeviceSlice<'_, T>, Error> {
     Ok(buffer.slice(..buffer.len() - 1)?)
 }
 
-fn values_mut<T: DeviceRepr>(buffer: &mut DeviceBuffer<T>) -> Result<DeviceSliceMut<'_, T>, Error> {
+fn all_mut<T: DeviceRepr>(buffer: &mut DeviceBuffer<T>) -> Result<DeviceSliceMut<'_, T>, Error> {
     let len = buffer.len() - 1;
     Ok(buffer.slice_mut(..len)?)
 }
@@ -119,12 +119,12 @@ pub(crate) fn launch(stream: &Stream, setup: &Setup, paged: bool, wanted: bool) 
     let mut ids = upload(stream, &vec![12345; count * selections * width])?;
     let mut scores = upload(stream, &vec![f32::NAN; count * selections * kind.blocks])?;
     let call = Call {
-        queries: values(&queries)?,
-        keys: values(&keys)?,
-        block_table: paged.then(|| values(&table)).transpose()?,
-        first: values(&first)?,
-        ids: values_mut(&mut ids)?,
-        scores: wanted.then(|| values_mut(&mut scores)).transpose()?,
+        queries: all(&queries)?,
+        keys: all(&keys)?,
+        block_table: paged.then(|| all(&table)).transpose()?,
+        first: all(&first)?,
+        ids: all_mut(&mut ids)?,
+        scores: wanted.then(|| all_mut(&mut scores)).transpose()?,
     };
     plan.launch(stream, call)?;
     Ok(Output { ids: download(stream, &ids)?, scores: download(stream, &scores)? })

@@ -93,7 +93,7 @@ fn each_synchronisation_is_missed_on_3510() {
 fn decode_is_predicted_within_twice_its_bound() {
     for (arch, chip, cores) in [(Arch::DAV_2201, "910b3", 20), (Arch::DAV_3510, "950pr", 32)] {
         let setup = Setup::decode(IndexerDims::M3, 65_536, 3);
-        let run = with_launch(&image(arch), chip, &setup, cores, Launch::run);
+        let run = with_launch(&image(arch), chip, &setup, cores, |launch| launch.run());
         let timeline =
             simulate(&run.unwrap().program, &Chip::preset(chip).unwrap(), &Options::default().with_launch(true)).unwrap();
         let bound = 5.0 + (65_536 * 128 * 2) as f64 / 1.6e6;

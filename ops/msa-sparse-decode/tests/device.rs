@@ -86,11 +86,11 @@ fn upload<T: DeviceRepr + Default>(stream: &Stream, values: &[T]) -> Result<Devi
 }
 
 /// All but the one at the end.
-fn values<T: DeviceRepr>(buffer: &DeviceBuffer<T>) -> Result<DeviceSlice<'_, T>, Error> {
+fn all<T: DeviceRepr>(buffer: &DeviceBuffer<T>) -> Result<DeviceSlice<'_, T>, Error> {
     Ok(buffer.slice(..buffer.len() - 1)?)
 }
 
-fn values_mut<T: DeviceRepr>(buffer: &mut DeviceBuffer<T>) -> Result<DeviceSliceMut<'_, T>, Error> {
+fn all_mut<T: DeviceRepr>(buffer: &mut DeviceBuffer<T>) -> Result<DeviceSliceMut<'_, T>, Error> {
     let len = buffer.len() - 1;
     Ok(buffer.slice_mut(..len)?)
 }
@@ -120,15 +120,15 @@ pub(crate) fn launch(stream: &Stream, setup: &Setup, paged: bool, out_f32: bool)
     let lens = upload(stream, &lens)?;
     let mut out16 = upload(stream, &vec![bf16::NAN; if out_f32 { 0 } else { setup.q.len() }])?;
     let mut out32 = upload(stream, &vec![f32::NAN; if out_f32 { setup.q.len() } else { 0 }])?;
-    let out = if out_f32 { Out::F32(values_mut(&mut out32)?) } else { Out::Bf16(values_mut(&mut out16)?) };
-    let block_table = paged.then(|| values(&table)).transpose()?;
+    let out = if out_f32 { Out::F32(all_mut(&mut out32)?) } else { Out::Bf16(all_mut(&mut out16)?) };
+    let block_table = paged.then(|| all(&table)).transpose()?;
     let call = Call {
-        queries: values(&queries)?,
-        keys: values(&keys)?,
-        values: values(&values)?,
+        queries: all(&queries)?,
+        keys: all(&keys)?,
+        values: all(&values)?,
         block_table,
-        block_ids: values(&ids)?,
-        seq_lens: values(&lens)?,
+        block_ids: all(&ids)?,
+        seq_lens: all(&lens)?,
         out,
     };
     plan.launch(stream, call)?;
