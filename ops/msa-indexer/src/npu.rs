@@ -140,7 +140,8 @@ impl Plan {
     #[allow(unsafe_code, reason = "launching is a promise about the kernel")]
     pub fn launch(&mut self, queue: &impl Queue, call: Call<'_>) -> Result<(), Error> {
         let Call { queries, keys, block_table, first, ids, scores } = call;
-        let (IndexerDims { heads, head_dim, block, topk, .. }, Kind { queries: count, blocks, paged }) = (self.dims, self.kind);
+        let (IndexerDims { heads, head_dim, block, topk, .. }, Kind { queries: count, blocks, paged }) =
+            (self.dims, self.kind);
         let selections = self.dims.selections();
         check_len("queries", &[count, heads, head_dim], queries.len())?;
         check_len("first", &[1], first.len())?;

@@ -6,9 +6,7 @@ use crate::fixture::{Data, Output, Setup};
 use half::bf16;
 use msa_indexer::Error;
 use msa_indexer::ascend_rt::host::{Chip, Executor, HostConfig};
-use msa_indexer::ascend_rt::{
-    Choice, Context, DeviceBuffer, DeviceRepr, DeviceSlice, DeviceSliceMut, Runtime, Stream,
-};
+use msa_indexer::ascend_rt::{Choice, Context, DeviceBuffer, DeviceRepr, DeviceSlice, DeviceSliceMut, Runtime, Stream};
 use msa_indexer::ascend_sim::{self, Mode, Settings};
 use msa_indexer::npu::{Call, Kind, Plan};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -114,7 +112,8 @@ pub(crate) fn launch(stream: &Stream, setup: &Setup, paged: bool, wanted: bool) 
     let mut plan = Plan::new(stream, dims, &kind)?;
     let (pages, table) = pages(setup, paged);
     let queries = upload(stream, bf16s(&setup.queries))?;
-    let (keys, table, first) = (upload(stream, &pages)?, upload(stream, &table)?, upload(stream, &[setup.start as i32])?);
+    let (keys, table, first) =
+        (upload(stream, &pages)?, upload(stream, &table)?, upload(stream, &[setup.start as i32])?);
     let [_, selections, width] = dims.ids_shape(count, length);
     let mut ids = upload(stream, &vec![12345; count * selections * width])?;
     let mut scores = upload(stream, &vec![f32::NAN; count * selections * kind.blocks])?;

@@ -95,7 +95,8 @@ fn decode_is_predicted_within_twice_its_bound() {
         let setup = Setup::decode(IndexerDims::M3, 65_536, 3);
         let run = with_launch(&image(arch), chip, &setup, cores, |launch| launch.run());
         let timeline =
-            simulate(&run.unwrap().program, &Chip::preset(chip).unwrap(), &Options::default().with_launch(true)).unwrap();
+            simulate(&run.unwrap().program, &Chip::preset(chip).unwrap(), &Options::default().with_launch(true))
+                .unwrap();
         let bound = 5.0 + (65_536 * 128 * 2) as f64 / 1.6e6;
         let predicted = timeline.microseconds();
         println!("{chip}: predicted {predicted:.1} us, bound {bound:.1} us");

@@ -239,7 +239,9 @@ impl fmt::Display for Error {
                 write!(f, "{what}: found {found}, expected at most {most} on a device")
             }
             #[cfg(feature = "npu")]
-            Self::OtherPlan { argument, expected } => write!(f, "`{argument}` does not fit the plan, which is for {expected}"),
+            Self::OtherPlan { argument, expected } => {
+                write!(f, "`{argument}` does not fit the plan, which is for {expected}")
+            }
             #[cfg(feature = "npu")]
             Self::Device(error) => write!(f, "the device failed: {error}"),
             Self::Tiles(error) => write!(f, "the CPU tiles failed: {error}"),

@@ -195,7 +195,12 @@ impl Plan {
                     return Err(Error::OtherPlan { argument: "block_table", expected: "a paged cache" });
                 };
                 check_len("block_table", &[batch, blocks], table.len())?;
-                vec![crate::shape::pieces("keys", keys.len(), "a page", &[kv_heads, block, head_dim])?, kv_heads, block, head_dim]
+                vec![
+                    crate::shape::pieces("keys", keys.len(), "a page", &[kv_heads, block, head_dim])?,
+                    kv_heads,
+                    block,
+                    head_dim,
+                ]
             }
         };
         check_len("keys", &pages, keys.len())?;

@@ -148,7 +148,9 @@ impl Split {
         let group = dims.group();
         let row_tiles = group.div_ceil(TILE_ROWS as usize);
         let tops = kind.top_k.max(1);
-        let all = [kind.batch, dims.kv_heads, row_tiles, tops].into_iter().try_fold(1usize, |all, size| all.checked_mul(size));
+        let all = [kind.batch, dims.kv_heads, row_tiles, tops]
+            .into_iter()
+            .try_fold(1usize, |all, size| all.checked_mul(size));
         let slots = most("slots of all lists", all.unwrap_or(usize::MAX), 1 << 28)?;
         let (CacheLayout::Plain { blocks: capacity } | CacheLayout::Paged { blocks: capacity }) = kind.cache;
         most("keys of a sequence", capacity.saturating_mul(dims.block), i32::MAX as u32)?;
@@ -161,9 +163,7 @@ impl Split {
         };
         let page = dims.block as u64 * dims.head_dim as u64;
         let (kv_batch_pitch, kv_head_pitch, kv_page_pitch) = match kind.cache {
-            CacheLayout::Plain { blocks } => {
-                (dims.kv_heads as u64 * blocks as u64 * page, blocks as u64 * page, page)
-            }
+            CacheLayout::Plain { blocks } => (dims.kv_heads as u64 * blocks as u64 * page, blocks as u64 * page, page),
             CacheLayout::Paged { .. } => (0, page, dims.kv_heads as u64 * page),
         };
         let mut tiling = MsaSparseDecodeTiling {

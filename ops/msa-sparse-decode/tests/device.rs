@@ -5,13 +5,13 @@
 use crate::fixture::{Ids, Setup};
 use cpu_tiles::Precision;
 use half::bf16;
+use msa_sparse_decode::Error;
 use msa_sparse_decode::ascend_rt::host::{Chip, Executor, HostConfig};
 use msa_sparse_decode::ascend_rt::{
     Choice, Context, DeviceBuffer, DeviceRepr, DeviceSlice, DeviceSliceMut, Runtime, Stream,
 };
 use msa_sparse_decode::ascend_sim::{self, Mode, Settings};
 use msa_sparse_decode::npu::{CacheLayout, Call, Kind, Out, Plan, split_queries};
-use msa_sparse_decode::Error;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The order of instructions is that of the process, so launches of tests take turns.
@@ -65,8 +65,7 @@ pub(crate) fn run(chip: &str, setup: &Setup) -> Result<Vec<f32>, String> {
         launch(&stream, setup, paged, out_f32).map_err(|error| format!("{mode}, paged {paged}: {error}"))
     };
     let out = one(Mode::Fast, false, true)?;
-    for (mode, paged, out_f32) in
-        [(Mode::Fast, true, false)].into_iter().chain(seeds().map(|mode| (mode, true, true)))
+    for (mode, paged, out_f32) in [(Mode::Fast, true, false)].into_iter().chain(seeds().map(|mode| (mode, true, true)))
     {
         let other = one(mode, paged, out_f32)?;
         let wrong = out.iter().zip(&other).position(|(out, other)| {
@@ -74,7 +73,10 @@ pub(crate) fn run(chip: &str, setup: &Setup) -> Result<Vec<f32>, String> {
             out.to_bits() != other.to_bits()
         });
         if let Some(at) = wrong {
-            return Err(format!("{mode}, paged {paged}, F32 {out_f32}: element {at} is {}, not {}", other[at], out[at]));
+            return Err(format!(
+                "{mode}, paged {paged}, F32 {out_f32}: element {at} is {}, not {}",
+                other[at], out[at]
+            ));
         }
     }
     Ok(out)

@@ -6,12 +6,12 @@ use crate::device::kind;
 use crate::fixture::{Ids, Setup};
 use cpu_tiles::Precision;
 use half::bf16;
+use msa_sparse_decode::DecodeDims;
 use msa_sparse_decode::ascend_rt::Arch;
 use msa_sparse_decode::ascend_rt::kernel::Target;
 use msa_sparse_decode::ascend_rt::zerocopy::IntoBytes;
 use msa_sparse_decode::ascend_sim::cost::{Options, simulate};
 use msa_sparse_decode::ascend_sim::{Args, Chip, Image, Launch, Mode, Mutant, mutants};
-use msa_sparse_decode::DecodeDims;
 use msa_sparse_decode::npu::{Split, blobs, split_queries, twin_origin};
 
 /// The kernel's image for an architecture.
