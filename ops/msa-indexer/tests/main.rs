@@ -10,6 +10,8 @@ mod device;
 mod errors;
 mod fixture;
 mod golden;
+#[cfg(feature = "sim")]
+mod launch;
 mod laws;
 #[cfg(feature = "npu")]
 mod npu;

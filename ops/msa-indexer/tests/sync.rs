@@ -16,7 +16,8 @@ use std::collections::BTreeMap;
 const ACROSS_LAUNCHES: &str = "DataCacheCleanAndInvalid";
 
 fn image(arch: Arch) -> Image {
-    let blob = blobs().iter().find(|blob| blob.target == Target::Twin(arch)).expect(twin_origin());
+    let blob =
+        blobs().iter().find(|blob| blob.target == Target::Twin(arch)).unwrap_or_else(|| panic!("{}", twin_origin()));
     Image::load(&blob.bytes).unwrap()
 }
 

@@ -10,6 +10,8 @@ mod errors;
 mod fixture;
 mod golden;
 mod knobs;
+#[cfg(feature = "sim")]
+mod launch;
 mod laws;
 #[cfg(feature = "npu")]
 mod npu;
