@@ -17,7 +17,10 @@
 namespace indexer {
 
 constexpr float kInfinity = __builtin_huge_valf();
-constexpr float kLargest = 3.4028234e38f;
+// What infinite scores and NaN count as in a selection, which keeps infinity for forced blocks.
+constexpr float kInfinite = 3.4028233e38f;
+constexpr float kNan = 3.4028235e38f;
+static_assert(kInfinite < kNan && kNan < kInfinity, "ranks");
 
 // L1 and L0, in bytes.
 constexpr uint32_t kL1Queries = 0;
@@ -466,16 +469,14 @@ private:
         }
         const uint32_t even = Ceil(visible, kFloats) * kFloats, whole = Ceil(visible, kRepeat) * kRepeat;
         WaitFlag<HardEvent::V_MTE2>(kOtherEvent);
-        // NaN stands above all numbers, and forced blocks above it.
         if (even < whole) {
             Duplicate(row_[even], -kInfinity, static_cast<int32_t>(whole - even));
         }
         VECTOR_ORDER();
         Compare(bits_, row_, row_, CMPMODE::EQ, whole);
+        Mins(other_, row_, kInfinite, static_cast<int32_t>(whole));
         VECTOR_ORDER();
-        AscendC::Select(other_, bits_, row_, kLargest, SELMODE::VSEL_TENSOR_SCALAR_MODE, whole);
-        VECTOR_ORDER();
-        Mins(other_, other_, kLargest, static_cast<int32_t>(whole));
+        AscendC::Select(other_, bits_, other_, kNan, SELMODE::VSEL_TENSOR_SCALAR_MODE, whole);
         if (whole < size) {
             Duplicate(other_[whole], -kInfinity, static_cast<int32_t>(size - whole));
         }

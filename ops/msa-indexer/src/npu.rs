@@ -5,7 +5,7 @@
 //! The position of the first query and the block table are read by the device when a launch runs, so a launch may be
 //! captured once and replayed while the sequence grows. An entry of the block table that is no page is taken for page 0,
 //! and a position beyond the capacity for the last one that fits. Queries and keys are BF16. Of equal scores the lower id is
-//! taken, as everywhere; a block with a NaN score counts as larger than all numbers if the chip's maximum keeps NaN.
+//! taken, as everywhere, and NaN ranks before all numbers, as far as the maximum of the chip keeps it: that of the twin does.
 //!
 //! ```no_run
 //! use ascend_rt::{Choice, Runtime};

@@ -48,6 +48,31 @@ fn infinite_scores_are_ranked() {
     }
 }
 
+/// A NaN ranks before every number, infinity included, and below forced blocks.
+#[test]
+fn nan_scores_are_ranked_first() {
+    let _order = Order::new(Mode::Fast);
+    for reduce in [HeadReduce::PerKvHead, HeadReduce::Shared] {
+        let mut setup = Setup::decode(IndexerDims { init_blocks: 1, reduce, ..DIMS }, 171, 5);
+        let Data::Bf16(queries) = &mut setup.queries else { unreachable!("decode has BF16 queries") };
+        queries.fill(bf16::ONE);
+        let Data::Bf16(keys) = &mut setup.keys else { unreachable!("decode has BF16 keys") };
+        for (block, value) in
+            [(2, bf16::INFINITY), (3, bf16::INFINITY), (5, bf16::NAN), (6, bf16::INFINITY), (7, bf16::NAN)]
+        {
+            keys[(block * 20 + 9) * 40 + 1] = value;
+        }
+        let expected = setup.expected();
+        for chip in CHIPS {
+            let out = launch(&context(chip).stream().unwrap(), &setup, true, true).unwrap();
+            assert_eq!(out.ids, expected.ids, "{chip}");
+            let nan = |scores: &[f32]| scores.iter().map(|score| score.is_nan()).collect::<Vec<_>>();
+            assert_eq!(nan(&out.scores), nan(&expected.scores), "{chip}");
+        }
+        assert_eq!(&expected.ids[..4], [0, 5, 7, 8]);
+    }
+}
+
 /// A graph that is replayed reads the position and the table of that moment.
 #[test]
 fn a_captured_launch_follows_the_position() {
