@@ -5,9 +5,17 @@
 mod arithmetic;
 mod conformance;
 mod determinism;
+#[cfg(feature = "sim")]
+mod device;
 mod errors;
 mod fixture;
 mod golden;
+#[cfg(feature = "sim")]
+mod launch;
 mod laws;
+#[cfg(feature = "npu")]
+mod npu;
 mod special;
 mod sweep;
+#[cfg(feature = "sim")]
+mod sync;

@@ -351,7 +351,7 @@ fn columns(argument: &'static str, found: usize, of: &'static str, rows: usize) 
 }
 
 /// The number of pieces of the given shape.
-fn pieces(argument: &'static str, found: usize, of: &'static str, shape: &[usize]) -> Result<usize, Error> {
+pub(crate) fn pieces(argument: &'static str, found: usize, of: &'static str, shape: &[usize]) -> Result<usize, Error> {
     columns(argument, found, of, product(shape))
 }
 
@@ -367,7 +367,7 @@ pub(crate) fn check_shape(argument: &'static str, expected: &[usize], found: &[u
     Err(Error::Shape { argument, expected: expected.to_vec(), found: found.to_vec() })
 }
 
-fn check_len(argument: &'static str, expected: &[usize], found: usize) -> Result<(), Error> {
+pub(crate) fn check_len(argument: &'static str, expected: &[usize], found: usize) -> Result<(), Error> {
     match expected.iter().try_fold(1usize, |product, &size| product.checked_mul(size)) {
         Some(length) if length == found => Ok(()),
         _ => Err(Error::Length { argument, expected: expected.to_vec(), found }),

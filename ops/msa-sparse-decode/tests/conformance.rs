@@ -137,8 +137,28 @@ fn on_model(isa: Isa) {
     conformance::run("msa-sparse-decode", "cpu", level.name(), Ok(Cpu { level, skips }), problems);
 }
 
+/// The kernel on the twin of a chip.
+#[cfg(feature = "sim")]
+struct Twin(&'static str);
+
+#[cfg(feature = "sim")]
+impl Subject<Problem> for Twin {
+    fn tolerance(&self, problem: &Problem) -> Tolerance {
+        problem.tolerance
+    }
+
+    fn run(&self, problem: &Problem) -> Result<Vec<f32>, String> {
+        crate::device::run(self.0, &problem.input().0)
+    }
+}
+
+#[cfg(feature = "sim")]
+fn on_twin(backend: &str, chip: &'static str) {
+    conformance::run("msa-sparse-decode", backend, "-", Ok(Twin(chip)), problems());
+}
+
 fn not_built(backend: &str) {
-    let reason = NotBuilt("the AscendC kernel is not part of this version".into());
+    let reason = NotBuilt("no card, or the feature `sim` is off".into());
     conformance::run::<_, Cpu>("msa-sparse-decode", backend, "-", Err(reason), problems());
 }
 
@@ -172,14 +192,22 @@ fn cpu_avx512bf16_model() {
     on_model(Isa::Avx512Bf16);
 }
 
+#[cfg(feature = "sim")]
 #[test]
-fn sim_910b() {
-    not_built("sim:910b");
+fn sim_910b3() {
+    on_twin("sim:910b3", "Ascend910B3");
 }
 
+#[cfg(feature = "sim")]
 #[test]
 fn sim_950() {
-    not_built("sim:950");
+    on_twin("sim:950", "Ascend950PR_9589");
+}
+
+#[cfg(not(feature = "sim"))]
+#[test]
+fn sim() {
+    not_built("sim");
 }
 
 #[test]

@@ -4,9 +4,17 @@
 
 mod conformance;
 mod determinism;
+#[cfg(feature = "sim")]
+mod device;
 mod errors;
 mod fixture;
 mod golden;
 mod knobs;
+#[cfg(feature = "sim")]
+mod launch;
 mod laws;
+#[cfg(feature = "npu")]
+mod npu;
 mod special;
+#[cfg(feature = "sim")]
+mod sync;

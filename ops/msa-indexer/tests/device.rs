@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The operator on a device of the emulator, with the twin of its cores.
+
+use crate::fixture::{Data, Output, Setup};
+use half::bf16;
+use msa_indexer::Error;
+use msa_indexer::ascend_rt::host::{Chip, Executor, HostConfig};
+use msa_indexer::ascend_rt::{Choice, Context, DeviceBuffer, DeviceRepr, DeviceSlice, DeviceSliceMut, Runtime, Stream};
+use msa_indexer::ascend_sim::{self, Mode, Settings};
+use msa_indexer::npu::{Call, Kind, Plan};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The order of instructions is that of the process, so launches of tests take turns.
+pub(crate) struct Order(#[allow(dead_code, reason = "held")] MutexGuard<'static, ()>);
+
+impl Order {
+    pub(crate) fn new(mode: Mode) -> Self {
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        ascend_sim::configure(Some(Settings { mode, ..Settings::default() }));
+        Self(turn)
+    }
+}
+
+/// Orders of instructions beside that of the program: as many as `SIM_SEEDS` says, 2 without it.
+pub(crate) fn seeds() -> impl Iterator<Item = Mode> {
+    let seeds = std::env::var("SIM_SEEDS").map_or(2, |text| text.parse().expect("SIM_SEEDS is a number"));
+    (0..seeds).map(Mode::Chaos)
+}
+
+/// A context on an emulated chip. Tasks run when they are waited for, in the thread that waits.
+pub(crate) fn context(chip: &str) -> Context {
+    ascend_sim::install();
+    let config = HostConfig::new().devices(1, Chip::preset(chip).unwrap()).executor(Executor::Lazy);
+    Runtime::open(Choice::Host(config)).unwrap().device(0).unwrap().isolated().unwrap()
+}
+
+/// BF16 values, of which the kernel takes no others.
+pub(crate) fn bf16s(data: &Data) -> &[bf16] {
+    match data {
+        Data::Bf16(values) => values,
+        Data::F32(_) => panic!("the kernel takes BF16"),
+    }
+}
+
+/// The pages and the block table of a sequence, with room that is NaN; in a row, the pages are the blocks.
+pub(crate) fn pages(setup: &Setup, paged: bool) -> (Vec<bf16>, Vec<i32>) {
+    let (keys, dims) = (bf16s(&setup.keys), &setup.dims);
+    let (blocks, page) = (dims.blocks(setup.length()), dims.block * dims.head_dim);
+    let count = if paged { 2 * blocks + 1 } else { blocks };
+    let mut pages = vec![bf16::NAN; count * page];
+    let mut table = Vec::new();
+    for (block, keys) in keys.chunks(page).enumerate() {
+        let at = if paged { 2 * (blocks - 1 - block) + 1 } else { block };
+        pages[at * page..][..keys.len()].copy_from_slice(keys);
+        table.push(at as i32);
+    }
+    (pages, table)
+}
+
+/// The operator in program order on keys in a row and on pages, then in other orders: the bits are always the same, and the
+/// ids do not depend on a wish for scores.
+///
+/// # Errors
+/// The message of the first error, with the order.
+pub(crate) fn run(chip: &str, setup: &Setup) -> Result<Output, String> {
+    let one = |mode: Mode, paged: bool, wanted: bool| {
+        let _order = Order::new(mode);
+        let stream = context(chip).stream().map_err(|error| error.to_string())?;
+        launch(&stream, setup, paged, wanted).map_err(|error| format!("{mode}, paged {paged}: {error}"))
+    };
+    let out = one(Mode::Fast, false, true)?;
+    if one(Mode::Fast, false, false)?.ids != out.ids {
+        return Err("the ids depend on a wish for scores".to_owned());
+    }
+    for mode in std::iter::once(Mode::Fast).chain(seeds()) {
+        let other = one(mode, true, true)?;
+        let bits = |out: &Output| out.scores.iter().map(|score| score.to_bits()).collect::<Vec<_>>();
+        if other.ids != out.ids || bits(&other) != bits(&out) {
+            return Err(format!("{mode}: pages give another result than keys in a row in program order"));
+        }
+    }
+    Ok(out)
+}
+
+/// The values on the device, with one more at the end: there are no buffers of nothing.
+fn upload<T: DeviceRepr + Default>(stream: &Stream, values: &[T]) -> Result<DeviceBuffer<T>, Error> {
+    Ok(stream.upload(&[values, &[T::default()]].concat())?)
+}
+
+/// All but the one at the end.
+fn all<T: DeviceRepr>(buffer: &DeviceBuffer<T>) -> Result<DeviceSlice<'_, T>, Error> {
+    Ok(buffer.slice(..buffer.len() - 1)?)
+}
+
+fn all_mut<T: DeviceRepr>(buffer: &mut DeviceBuffer<T>) -> Result<DeviceSliceMut<'_, T>, Error> {
+    let len = buffer.len() - 1;
+    Ok(buffer.slice_mut(..len)?)
+}
+
+fn download<T: DeviceRepr>(stream: &Stream, buffer: &DeviceBuffer<T>) -> Result<Vec<T>, Error> {
+    let mut values = stream.download(buffer)?;
+    values.pop();
+    Ok(values)
+}
+
+/// One launch, from the host and back.
+pub(crate) fn launch(stream: &Stream, setup: &Setup, paged: bool, wanted: bool) -> Result<Output, Error> {
+    let (dims, length, count) = (&setup.dims, setup.length(), setup.count());
+    let kind = Kind { queries: count, blocks: dims.blocks(length), paged };
+    let mut plan = Plan::new(stream, dims, &kind)?;
+    let (pages, table) = pages(setup, paged);
+    let queries = upload(stream, bf16s(&setup.queries))?;
+    let (keys, table, first) =
+        (upload(stream, &pages)?, upload(stream, &table)?, upload(stream, &[setup.start as i32])?);
+    let [_, selections, width] = dims.ids_shape(count, length);
+    let mut ids = upload(stream, &vec![12345; count * selections * width])?;
+    let mut scores = upload(stream, &vec![f32::NAN; count * selections * kind.blocks])?;
+    let call = Call {
+        queries: all(&queries)?,
+        keys: all(&keys)?,
+        block_table: paged.then(|| all(&table)).transpose()?,
+        first: all(&first)?,
+        ids: all_mut(&mut ids)?,
+        scores: wanted.then(|| all_mut(&mut scores)).transpose()?,
+    };
+    plan.launch(stream, call)?;
+    Ok(Output { ids: download(stream, &ids)?, scores: download(stream, &scores)? })
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Every synchronisation of the kernel is needed, and what the kernel is predicted to take.
+
+use crate::device::{bf16s, pages};
+use crate::fixture::Setup;
+use msa_indexer::ascend_rt::Arch;
+use msa_indexer::ascend_rt::kernel::Target;
+use msa_indexer::ascend_sim::cost::{Options, simulate};
+use msa_indexer::ascend_sim::{Args, Chip, Image, Launch, mutants};
+use msa_indexer::npu::{Kind, Split, blobs, twin_origin};
+use msa_indexer::{HeadReduce, IndexerDims};
+use std::collections::BTreeMap;
+
+/// Old lines of the data cache are another launch's: the twin begins each with empty caches.
+const ACROSS_LAUNCHES: &str = "DataCacheCleanAndInvalid";
+
+fn image(arch: Arch) -> Image {
+    let blob =
+        blobs().iter().find(|blob| blob.target == Target::Twin(arch)).unwrap_or_else(|| panic!("{}", twin_origin()));
+    Image::load(&blob.bytes).unwrap()
+}
+
+/// Calls `body` with a launch of a setup.
+fn with_launch<R>(image: &Image, chip: &str, setup: &Setup, cores: u32, body: impl FnOnce(&mut Launch<'_>) -> R) -> R {
+    let (dims, length, count) = (&setup.dims, setup.length(), setup.count());
+    let kind = Kind { queries: count, blocks: dims.blocks(length), paged: true };
+    let mut split = Split::new(dims, &kind, cores).unwrap();
+    let (pages, table) = pages(setup, true);
+    split.tiling.pages = (pages.len() / (dims.block * dims.head_dim)) as u32;
+    let [_, selections, width] = dims.ids_shape(count, length);
+    let (mut ids, mut scores) = (vec![0; count * selections * width], vec![0.0f32; count * selections * kind.blocks]);
+    let (first, tiling) = ([setup.start as i32], [split.tiling]);
+    let args = Args::new()
+        .input(bf16s(&setup.queries))
+        .input(&pages)
+        .input(&table)
+        .input(&first)
+        .buffer(&mut ids)
+        .buffer(&mut scores)
+        .workspace(split.workspace)
+        .input(&tiling);
+    let launch = image.launch("msa_indexer").unwrap();
+    body(&mut launch.chip(Chip::preset(chip).unwrap()).blocks(split.blocks).args(args))
+}
+
+/// Between them the setups need all: tiles of several queries, blocks that take several instructions, lists that take
+/// several merges, forced blocks side by side, and both kinds of selections.
+fn each_is_missed(arch: Arch, chip: &str) {
+    let odd = IndexerDims {
+        heads: 3,
+        head_dim: 37,
+        block: 80,
+        topk: 4,
+        init_blocks: 1,
+        local_blocks: 2,
+        reduce: HeadReduce::PerKvHead,
+    };
+    let shared = IndexerDims { reduce: HeadReduce::Shared, ..IndexerDims::M3 };
+    let many = IndexerDims { heads: 2, head_dim: 16, block: 16, topk: 16, init_blocks: 2, local_blocks: 3, ..odd };
+    let setups = [
+        (Setup::new(odd, [true, true], 61, 1430, 1), 1),
+        (Setup::new(IndexerDims { block: 20, ..odd }, [true, true], 61, 130, 2), 1),
+        (Setup::new(shared, [true, true], 70, 2300, 3), 2),
+        (Setup::new(many, [true, true], 3, 9000, 4), 2),
+    ];
+    let image = image(arch);
+    let mut places = BTreeMap::new();
+    for (setup, cores) in &setups {
+        let found = with_launch(&image, chip, setup, *cores, |launch| mutants(launch, 3)).unwrap();
+        for mutant in found {
+            *places.entry(mutant.sync.to_string()).or_insert(false) |= mutant.is_found();
+        }
+    }
+    places.retain(|place, _| !place.starts_with(ACROSS_LAUNCHES));
+    let survivors: Vec<_> = places.iter().filter(|(_, found)| !**found).map(|(place, _)| place).collect();
+    println!("{chip}: {} places, {} missed", places.len(), places.len() - survivors.len());
+    assert!(places.len() > 60, "{} places", places.len());
+    assert!(survivors.is_empty(), "{survivors:#?}");
+}
+
+#[test]
+fn each_synchronisation_is_missed_on_2201() {
+    each_is_missed(Arch::DAV_2201, "910b3");
+}
+
+#[test]
+fn each_synchronisation_is_missed_on_3510() {
+    each_is_missed(Arch::DAV_3510, "950pr");
+}
+
+/// With the launch, at most twice the time that the bytes and the launch take.
+#[test]
+fn decode_is_predicted_within_twice_its_bound() {
+    for (arch, chip, cores) in [(Arch::DAV_2201, "910b3", 20), (Arch::DAV_3510, "950pr", 32)] {
+        let setup = Setup::decode(IndexerDims::M3, 65_536, 3);
+        let run = with_launch(&image(arch), chip, &setup, cores, |launch| launch.run());
+        let timeline =
+            simulate(&run.unwrap().program, &Chip::preset(chip).unwrap(), &Options::default().with_launch(true))
+                .unwrap();
+        let bound = 5.0 + (65_536 * 128 * 2) as f64 / 1.6e6;
+        let predicted = timeline.microseconds();
+        println!("{chip}: predicted {predicted:.1} us, bound {bound:.1} us");
+        assert!(predicted <= 2.0 * bound, "{chip}: predicted {predicted} us, bound {bound} us");
+    }
+}
