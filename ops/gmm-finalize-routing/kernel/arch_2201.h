@@ -1,0 +1,518 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//
+// What differs on dav-2201 (A2, A3): the cube has no FP8, so vector cores write codes times their scales as BF16, which
+// holds them exactly. Activations go to the workspace once, weights through a ring of slots from which the cube takes them.
+
+#ifndef GMM_FINALIZE_ROUTING_ARCH_2201_H
+#define GMM_FINALIZE_ROUTING_ARCH_2201_H
+
+#include "common.h"
+
+namespace finalize {
+namespace arch {
+
+constexpr uint32_t kTileRows = 256;
+constexpr uint32_t kTileColumns = 128;
+constexpr uint32_t kDepth = 256; // of a stage of L1, along K, and of a slot of the ring
+constexpr uint32_t kDepthUnit = kFractalRows;
+constexpr uint32_t kStep = 64; // of L0
+constexpr uint32_t kSums = 1; // buffers of L0C
+// Up to so many rows, multiplying a unit takes no longer than dequantising its weights.
+constexpr uint32_t kLeastCost = 256;
+using TileList = Tiles<kTileRows, kTileColumns, kLeastCost>;
+
+constexpr uint32_t kL1Bytes = 512 * 1024 - 256;
+constexpr uint32_t kUbBytes = 184 * 1024 - 256;
+constexpr uint32_t kSumBytes = kTileRows * kTileColumns * sizeof(float);
+
+constexpr uint32_t kLeftBytes = kTileRows * kDepth * sizeof(bfloat16_t);
+constexpr uint32_t kRightBytes = kTileColumns * kDepth * sizeof(bfloat16_t);
+constexpr uint32_t kStageBytes = kLeftBytes + kRightBytes;
+constexpr uint32_t kL0Bytes = 32 * 1024; // of one of two buffers
+constexpr uint32_t kFractal = kFractalRows * 16; // elements
+constexpr uint32_t kSlots = 4; // of the ring
+
+static_assert(2 * kStageBytes <= kL1Bytes, "L1");
+static_assert(kTileRows * kStep * sizeof(bfloat16_t) <= kL0Bytes, "L0A");
+static_assert(kTileColumns * kStep * sizeof(bfloat16_t) <= kL0Bytes, "L0B");
+static_assert(kSums * kSumBytes <= 128 * 1024, "L0C");
+
+__aicore__ inline void VectorBarrier() { PipeBarrier<PIPE_V>(); }
+
+__aicore__ inline bool NeedsVectors(const FinalizeTiling &) { return true; }
+
+// Columns of a tile in its slot where K is not contiguous.
+__aicore__ inline uint32_t SlotPitch(uint32_t columns) { return RoundUp(columns, 32); }
+
+template <class> class Loads {
+public:
+    __aicore__ inline void Init(const Arguments &a)
+    {
+        k_ = a.t.k;
+        transposed_ = a.t.transposed != 0;
+        x_.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(a.workspace + a.t.x), static_cast<uint64_t>(a.t.rows) * k_);
+        ring_.SetGlobalBuffer(
+            reinterpret_cast<__gm__ bfloat16_t *>(a.workspace + a.t.ring + static_cast<uint64_t>(a.core) * a.t.ring_pitch),
+            kSlots * kTileColumns * kDepth);
+    }
+
+    __aicore__ inline uint32_t Columns(const Tile &tile) const { return tile.columns; }
+
+    // Rows of the left operand and columns of the right one, inputs k0 on, to L1.
+    __aicore__ inline void Stage(uint32_t stage, const Tile &tile, uint32_t k0, uint32_t depth)
+    {
+        ToFractals(Left(stage), x_[static_cast<uint64_t>(tile.row) * k_ + k0], tile.rows, depth, k_,
+                   RoundUp(tile.rows, kFractalRows));
+        GlobalTensor<bfloat16_t> slot = ring_[slot_ * kTileColumns * kDepth];
+        CrossCoreWaitFlag<2, PIPE_MTE2>(kWeightsFull);
+        if (transposed_) {
+            ToFractals(Right(stage), slot, tile.columns, depth, depth, RoundUp(tile.columns, kFractalRows));
+        } else {
+            ToFractals(Right(stage), slot, depth, tile.columns, SlotPitch(tile.columns), depth);
+        }
+        CrossCoreSetFlag<2, PIPE_MTE2>(kWeightsFree);
+        slot_ = (slot_ + 1) % kSlots;
+    }
+
+    // Inputs s on of a stage to L0A and L0B.
+    __aicore__ inline void Step(uint32_t half, uint32_t stage, const Tile &tile, uint32_t depth, uint32_t s, uint32_t step)
+    {
+        uint32_t rows = Ceil(tile.rows, kFractalRows), columns = Ceil(tile.columns, kFractalRows);
+        uint32_t first = s / kFractalRows, steps = step / kFractalRows;
+        LoadData2DParams p;
+        p.repeatTimes = static_cast<uint8_t>(steps);
+        p.srcStride = static_cast<uint16_t>(rows);
+        for (uint32_t i = 0; i < rows; i++) {
+            p.startIndex = static_cast<uint16_t>(first * rows + i);
+            LoadData(LeftL0(half)[i * steps * kFractal], Left(stage), p);
+        }
+        if (transposed_) {
+            // The fractals already lie in the order of L0B.
+            p.startIndex = static_cast<uint16_t>(first * columns);
+            p.repeatTimes = static_cast<uint8_t>(steps * columns);
+            p.srcStride = 1;
+            LoadData(RightL0(half), Right(stage), p);
+        } else {
+            p.repeatTimes = static_cast<uint8_t>(columns);
+            p.srcStride = static_cast<uint16_t>(depth / kFractalRows);
+            p.ifTranspose = true;
+            for (uint32_t i = 0; i < steps; i++) {
+                p.startIndex = static_cast<uint16_t>(first + i);
+                LoadData(RightL0(half)[i * columns * kFractal], Right(stage), p);
+            }
+        }
+    }
+
+    __aicore__ inline void Multiply(const LocalTensor<float> &sums, uint32_t half, const MmadParams &p)
+    {
+        Mmad(sums, LeftL0(half), RightL0(half), p);
+    }
+
+private:
+    __aicore__ inline static LocalTensor<bfloat16_t> Left(uint32_t stage)
+    {
+        return LocalTensor<bfloat16_t>(TPosition::A1, stage * kStageBytes, kLeftBytes / 2);
+    }
+    __aicore__ inline static LocalTensor<bfloat16_t> Right(uint32_t stage)
+    {
+        return LocalTensor<bfloat16_t>(TPosition::B1, stage * kStageBytes + kLeftBytes, kRightBytes / 2);
+    }
+    __aicore__ inline static LocalTensor<bfloat16_t> LeftL0(uint32_t half)
+    {
+        return LocalTensor<bfloat16_t>(TPosition::A2, half * kL0Bytes, kL0Bytes / 2);
+    }
+    __aicore__ inline static LocalTensor<bfloat16_t> RightL0(uint32_t half)
+    {
+        return LocalTensor<bfloat16_t>(TPosition::B2, half * kL0Bytes, kL0Bytes / 2);
+    }
+    // A matrix of `rows` x `columns` to fractals column by column, `pitch` rows in each; rows beyond `rows` stay what they
+    // were: they end in rows or columns of the product that nobody reads.
+    __aicore__ inline static void ToFractals(const LocalTensor<bfloat16_t> &to, const GlobalTensor<bfloat16_t> &from, uint32_t rows,
+                                             uint32_t columns, uint32_t fromPitch, uint32_t pitch)
+    {
+        Nd2NzParams p;
+        p.ndNum = 1;
+        p.nValue = static_cast<uint16_t>(rows);
+        p.dValue = static_cast<uint16_t>(columns);
+        p.srcDValue = static_cast<uint16_t>(fromPitch);
+        p.dstNzC0Stride = static_cast<uint16_t>(pitch);
+        p.dstNzNStride = 1;
+        DataCopy(to, from, p);
+    }
+
+    GlobalTensor<bfloat16_t> x_, ring_;
+    uint32_t k_ = 0, slot_ = 0;
+    bool transposed_ = false;
+};
+
+// Rows of F32 sums to device memory.
+__aicore__ inline void Store(const GlobalTensor<float> &to, const LocalTensor<float> &sums, uint32_t rows, uint32_t columns,
+                             uint32_t pitch)
+{
+    FixpipeParamsV220 p;
+    p.nSize = static_cast<uint16_t>(columns);
+    p.mSize = static_cast<uint16_t>(rows);
+    p.srcStride = static_cast<uint16_t>(RoundUp(rows, kFractalRows));
+    p.dstStride = pitch;
+    p.quantPre = QuantMode_t::NoQuant;
+    p.ndNum = 1;
+    Fixpipe<float, float, CFG_ROW_MAJOR>(to, sums, p);
+}
+
+// What vector cores do before the products are there: they dequantise, first their part of the activations, then, for
+// each tile of the cube core of their block, half of the weights. A slice of 8192 codes goes through
+//
+//   bytes -> half -> INT16 -> the bits of a half that is the code's value, or 2^-8 of it for E4M3 -> F32 * scale -> BF16
+class Prepare {
+public:
+    __aicore__ inline void Run(const Arguments &a, Groups &groups, uint32_t &status)
+    {
+        t_ = a.t;
+        pairs_ = Ceil(t_.k, kPair);
+        TileList tiles;
+        tiles.Init(a, groups);
+        x_.SetGlobalBuffer(reinterpret_cast<__gm__ uint8_t *>(a.x1), static_cast<uint64_t>(t_.rows) * t_.k);
+        xScale_.SetGlobalBuffer(reinterpret_cast<__gm__ uint8_t *>(a.pertokenScale), static_cast<uint64_t>(t_.rows) * pairs_ * 2);
+        uint32_t scales = t_.scale_per_expert != 0 ? t_.experts : 1;
+        w_.SetGlobalBuffer(reinterpret_cast<__gm__ uint8_t *>(a.x2), static_cast<uint64_t>(t_.experts) * t_.k * t_.n);
+        wScale_.SetGlobalBuffer(reinterpret_cast<__gm__ uint8_t *>(a.scale), static_cast<uint64_t>(scales) * pairs_ * t_.n * 2);
+        wideX_.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(a.workspace + t_.x), static_cast<uint64_t>(t_.rows) * t_.k);
+        ring_.SetGlobalBuffer(
+            reinterpret_cast<__gm__ bfloat16_t *>(a.workspace + t_.ring + static_cast<uint64_t>(a.core) * t_.ring_pitch),
+            kSlots * kTileColumns * kDepth);
+
+        for (uint32_t b = 0; b < 2; b++) {
+            SetFlag<HardEvent::V_MTE2>(b);
+            SetFlag<HardEvent::MTE3_V>(b);
+        }
+        Duplicate(Int16(kSignAt, 16), static_cast<int16_t>(-0x4080), 16); // 0xbf80
+        Duplicate(Half(kLowestAt, kScales), static_cast<half>(127.0f), kScales);
+        Duplicate(Half(kHighestAt, kScales), static_cast<half>(127.0f), kScales);
+        VectorBarrier();
+
+        Activations(tiles.Covered(), static_cast<uint32_t>(GetBlockIdx()), 2 * a.cores);
+        CrossCoreSetFlag<0, PIPE_MTE3>(kReadyAmongVectors);
+        CrossCoreWaitFlag<0, PIPE_MTE3>(kReadyAmongVectors);
+        CrossCoreSetFlag<2, PIPE_MTE3>(kReadyToCube);
+
+        uint32_t half = static_cast<uint32_t>(GetSubBlockIdx());
+        Tile tile;
+        while (tiles.Next(tile)) {
+            for (uint32_t k0 = 0; k0 < t_.k; k0 += kDepth) {
+                Weights(tile, k0, Min(kDepth, t_.k - k0), half);
+            }
+        }
+        for (uint32_t i = 0; i < Min(used_, kSlots); i++) {
+            CrossCoreWaitFlag<2, PIPE_MTE3>(kWeightsFree);
+        }
+        for (uint32_t b = 0; b < 2; b++) {
+            WaitFlag<HardEvent::V_MTE2>(b);
+            WaitFlag<HardEvent::MTE3_V>(b);
+        }
+        if (!ScalesAreExact()) {
+            status |= kBadScale;
+        }
+    }
+
+private:
+    static constexpr uint32_t kCodes = 8192; // of a slice
+    static constexpr uint32_t kLines = 32; // of a slice where K is contiguous
+    static constexpr uint32_t kScales = kLines * 32;
+    static constexpr uint32_t kInAt = 0; // 2 x [kCodes] bytes
+    static constexpr uint32_t kScaleInAt = kInAt + 2 * kCodes; // 2 x [kScales] bytes
+    static constexpr uint32_t kHalfAt = kScaleInAt + 2 * kScales; // [kCodes] half
+    static constexpr uint32_t kWideAt = kHalfAt + kCodes * 2; // [kCodes] F32
+    static constexpr uint32_t kOutAt = kWideAt + kCodes * 4; // 2 x [kCodes] BF16
+    static constexpr uint32_t kScaleHalfAt = kOutAt + 2 * kCodes * 2; // [kScales] half
+    static constexpr uint32_t kScaleAt = kScaleHalfAt + kScales * 2; // [kScales] F32
+    static constexpr uint32_t kExtraAt = kScaleAt + kScales * 4; // [kScales] INT32
+    static constexpr uint32_t kSpreadAt = kExtraAt + kScales * 4; // [kScales][8] F32
+    static constexpr uint32_t kLowestAt = kSpreadAt + kScales * 32; // [kScales] half
+    static constexpr uint32_t kHighestAt = kLowestAt + kScales * 2; // [kScales] half
+    static constexpr uint32_t kSignAt = kHighestAt + kScales * 2; // 16 INT16
+    static_assert(kSignAt + 32 <= kUbBytes, "UB");
+
+    __aicore__ inline static LocalTensor<half> Half(uint32_t at, uint32_t count)
+    {
+        return LocalTensor<half>(TPosition::VECCALC, at, count);
+    }
+    __aicore__ inline static LocalTensor<int16_t> Int16(uint32_t at, uint32_t count)
+    {
+        return LocalTensor<int16_t>(TPosition::VECCALC, at, count);
+    }
+    __aicore__ inline static LocalTensor<int32_t> Int32(uint32_t at, uint32_t count)
+    {
+        return LocalTensor<int32_t>(TPosition::VECCALC, at, count);
+    }
+    __aicore__ inline static LocalTensor<float> Float(uint32_t at, uint32_t count)
+    {
+        return LocalTensor<float>(TPosition::VECCALC, at, count);
+    }
+
+    __aicore__ inline void Activations(uint32_t rows, uint32_t worker, uint32_t workers)
+    {
+        uint32_t parts = Ceil(t_.k, kDepth), units = Ceil(rows, kLines) * parts;
+        for (uint32_t unit = worker; unit < units; unit += workers) {
+            uint32_t row = unit / parts * kLines, k0 = unit % parts * kDepth;
+            uint32_t lines = Min(kLines, rows - row), depth = Min(kDepth, t_.k - k0);
+            uint64_t at = static_cast<uint64_t>(row) * t_.k + k0;
+            AlongLines(x_[at], xScale_[static_cast<uint64_t>(row) * pairs_ * 2 + k0 / kGroup], lines, depth);
+            DataCopyParams put;
+            put.blockCount = static_cast<uint16_t>(lines);
+            put.blockLen = static_cast<uint16_t>(depth / 16);
+            put.srcStride = 0;
+            put.dstStride = static_cast<uint16_t>((t_.k - depth) / 16);
+            DataCopy(wideX_[at], Out(), put);
+            Stored();
+        }
+    }
+
+    // This core's half of a slot.
+    __aicore__ inline void Weights(const Tile &tile, uint32_t k0, uint32_t depth, uint32_t half)
+    {
+        uint32_t slot = used_ % kSlots;
+        if (used_ >= kSlots) {
+            CrossCoreWaitFlag<2, PIPE_MTE3>(kWeightsFree);
+        }
+        used_++;
+        GlobalTensor<bfloat16_t> to = ring_[slot * kTileColumns * kDepth];
+        uint64_t matrix = static_cast<uint64_t>(tile.expert) * t_.k * t_.n;
+        uint64_t scales = t_.scale_per_expert != 0 ? static_cast<uint64_t>(tile.expert) * pairs_ * t_.n * 2 : 0;
+        if (t_.transposed != 0) {
+            uint32_t middle = tile.columns / 2;
+            uint32_t begin = half == 0 ? 0 : middle, end = half == 0 ? middle : tile.columns;
+            for (uint32_t line = begin; line < end; line += kLines) {
+                uint32_t lines = Min(kLines, end - line);
+                uint64_t column = tile.column + line;
+                AlongLines(w_[matrix + column * t_.k + k0], wScale_[scales + column * pairs_ * 2 + k0 / kGroup], lines, depth);
+                DataCopy(to[line * depth], Out(), lines * depth);
+                Stored();
+            }
+        } else {
+            uint32_t pairs = Ceil(depth, kPair), middle = pairs / 2;
+            uint32_t begin = half == 0 ? 0 : middle, end = half == 0 ? middle : pairs;
+            uint32_t pitch = SlotPitch(tile.columns);
+            for (uint32_t pair = begin; pair < end; pair++) {
+                uint64_t k = k0 + pair * kPair;
+                uint32_t lines = Min(kPair, depth - pair * kPair);
+                AcrossLines(w_[matrix + k * t_.n + tile.column], wScale_[scales + (k / kPair * t_.n + tile.column) * 2], lines,
+                            tile.columns);
+                DataCopy(to[pair * kPair * pitch], Out(), lines * pitch);
+                Stored();
+            }
+        }
+        CrossCoreSetFlag<2, PIPE_MTE3>(kWeightsFull);
+    }
+
+    // Where the slice's result lies once AlongLines or AcrossLines is done; MTE3 may read it until Stored.
+    __aicore__ inline LocalTensor<bfloat16_t> Out() const
+    {
+        return LocalTensor<bfloat16_t>(TPosition::VECOUT, kOutAt + buffer_ * kCodes * 2, kCodes);
+    }
+    __aicore__ inline void Stored()
+    {
+        SetFlag<HardEvent::MTE3_V>(buffer_);
+        buffer_ = 1 - buffer_;
+    }
+
+    // Lines along K: each 32 values of a line have a scale.
+    __aicore__ inline void AlongLines(const GlobalTensor<uint8_t> &codes, const GlobalTensor<uint8_t> &scales, uint32_t lines,
+                                      uint32_t depth)
+    {
+        uint32_t groups = depth / kGroup, count = lines * depth, scaleCount = lines * 32;
+        WaitFlag<HardEvent::V_MTE2>(buffer_);
+        GetLines(In(), codes, lines, depth, t_.k, 0);
+        // Each line's scales fill a block of 32 bytes, so that all of them are defined.
+        GetLines(ScaleIn(), scales, lines, groups, pairs_ * 2, 127);
+        SetFlag<HardEvent::MTE2_V>(buffer_);
+        WaitFlag<HardEvent::MTE2_V>(buffer_);
+        ToHalf(count);
+        Cast(Half(kScaleHalfAt, kScales), ScaleIn(), RoundMode::CAST_NONE, scaleCount);
+        SetFlag<HardEvent::V_MTE2>(buffer_);
+        ScaleValues(scaleCount);
+        Brcb(Float(kSpreadAt, kScales * 8), Float(kScaleAt, kScales), static_cast<uint8_t>(scaleCount / 8), {1, 8});
+        Unpack(count);
+        // Blocks of 8 values: a scale has four, so every instruction takes every fourth block.
+        LocalTensor<float> wide = Float(kWideAt, kCodes);
+        BinaryRepeatParams p(4, 4, 1, depth / 8, depth / 8, 32);
+        for (uint32_t i = 0; i < 4; i++) {
+            Mul(wide[i * 8], wide[i * 8], Float(kSpreadAt, kScales * 8), static_cast<uint64_t>(groups * 8), static_cast<uint8_t>(lines), p);
+        }
+        Narrow(count);
+    }
+
+    // Lines across K, 64 of them with one pair of scales per column, or 32 with the first of it.
+    __aicore__ inline void AcrossLines(const GlobalTensor<uint8_t> &codes, const GlobalTensor<uint8_t> &scales, uint32_t lines,
+                                       uint32_t columns)
+    {
+        uint32_t pitch = SlotPitch(columns), count = lines * pitch, even = RoundUp(columns, kFractalRows);
+        WaitFlag<HardEvent::V_MTE2>(buffer_);
+        GetLines(In(), codes, lines, columns, t_.n, 0);
+        GetLines(ScaleIn(), scales, 1, columns * 2, columns * 2, 127);
+        SetFlag<HardEvent::MTE2_V>(buffer_);
+        WaitFlag<HardEvent::MTE2_V>(buffer_);
+        ToHalf(count);
+        // The first of each pair, then the second ones.
+        LocalTensor<uint16_t> raw = ScaleIn().ReinterpretCast<uint16_t>();
+        LocalTensor<uint16_t> apart = Int16(kExtraAt, 2 * kTileColumns).ReinterpretCast<uint16_t>();
+        ShiftLeft(apart, raw, static_cast<uint16_t>(8), static_cast<int32_t>(even));
+        ShiftRight(apart[kTileColumns], raw, static_cast<uint16_t>(8), static_cast<int32_t>(even));
+        SetFlag<HardEvent::V_MTE2>(buffer_);
+        VectorBarrier();
+        ShiftRight(apart, apart, static_cast<uint16_t>(8), static_cast<int32_t>(even));
+        VectorBarrier();
+        for (uint32_t i = 0; i < lines / kGroup; i++) {
+            Cast(Half(kScaleHalfAt, kScales)[i * even], apart.ReinterpretCast<int16_t>()[i * kTileColumns], RoundMode::CAST_NONE, even);
+        }
+        ScaleValues(lines / kGroup * even);
+        Unpack(count);
+        LocalTensor<float> wide = Float(kWideAt, kCodes), scale = Float(kScaleAt, kScales);
+        BinaryRepeatParams p(1, 1, 1, pitch / 8, pitch / 8, 0);
+        for (uint32_t i = 0; i < lines / kGroup; i++) {
+            for (uint32_t column = 0; column < even; column += 64) {
+                LocalTensor<float> part = wide[i * kGroup * pitch + column];
+                Mul(part, part, scale[i * even + column], static_cast<uint64_t>(Min(64, even - column)), static_cast<uint8_t>(kGroup), p);
+            }
+        }
+        Narrow(count);
+    }
+
+    __aicore__ inline LocalTensor<uint8_t> In() const
+    {
+        return LocalTensor<uint8_t>(TPosition::VECIN, kInAt + buffer_ * kCodes, kCodes);
+    }
+    __aicore__ inline LocalTensor<uint8_t> ScaleIn() const
+    {
+        return LocalTensor<uint8_t>(TPosition::VECIN, kScaleInAt + buffer_ * kScales, kScales);
+    }
+    // Lines of `width` bytes, each filled up to whole blocks of 32 bytes.
+    __aicore__ inline static void GetLines(const LocalTensor<uint8_t> &to, const GlobalTensor<uint8_t> &from, uint32_t lines,
+                                           uint32_t width, uint32_t pitch, uint8_t fill)
+    {
+        DataCopyExtParams get{static_cast<uint16_t>(lines), width, pitch - width, 0, 0};
+        DataCopyPadExtParams<uint8_t> pad{true, 0, static_cast<uint8_t>(RoundUp(width, 32) - width), fill};
+        DataCopyPad(to, from, get, pad);
+    }
+    __aicore__ inline void ToHalf(uint32_t count) const
+    {
+        Cast(Half(kHalfAt, kCodes), In(), RoundMode::CAST_NONE, count);
+    }
+    // The values of `count` scales, from what they are as numbers in kScaleHalfAt.
+    __aicore__ inline void ScaleValues(uint32_t count) const
+    {
+        LocalTensor<half> number = Half(kScaleHalfAt, kScales);
+        LocalTensor<int32_t> bits = Int32(kScaleAt, kScales), extra = Int32(kExtraAt, kScales);
+        int32_t n = static_cast<int32_t>(count);
+        VectorBarrier();
+        Min(Half(kLowestAt, kScales), Half(kLowestAt, kScales), number, n);
+        Max(Half(kHighestAt, kScales), Half(kHighestAt, kScales), number, n);
+        Cast(bits, number, RoundMode::CAST_RINT, count);
+        VectorBarrier();
+        Adds(extra, bits, 1, n);
+        ShiftLeft(bits, bits, 23, n);
+        VectorBarrier();
+        // 255 alone becomes 1: what makes its infinity a NaN.
+        ShiftRight(extra, extra, 8, n);
+        VectorBarrier();
+        ShiftLeft(extra, extra, 22, n);
+        VectorBarrier();
+        Add(bits, bits, extra, n);
+        VectorBarrier();
+        // 0 is 2^-127, a subnormal number.
+        Maxs(bits, bits, 0x400000, n);
+        VectorBarrier();
+        if (t_.e5m2 == 0) {
+            LocalTensor<float> scale = Float(kScaleAt, kScales);
+            Muls(scale, scale, 256.0f, n);
+            VectorBarrier();
+        }
+    }
+    // Numbers 0 to 255 as half to the values of the codes they are, as F32.
+    __aicore__ inline void Unpack(uint32_t count) const
+    {
+        LocalTensor<half> value = Half(kHalfAt, kCodes);
+        LocalTensor<int16_t> bits = Int16(kHalfAt, kCodes);
+        int32_t n = static_cast<int32_t>(count);
+        VectorBarrier();
+        Cast(bits, value, RoundMode::CAST_RINT, count);
+        VectorBarrier();
+        ShiftLeft(bits, bits, static_cast<int16_t>(8), n);
+        VectorBarrier();
+        if (t_.e5m2 == 0) {
+            ShiftRight(bits, bits, static_cast<int16_t>(1), n);
+            VectorBarrier();
+            MaskSign(bits, count);
+            VectorBarrier();
+            if (t_.clean == 0) {
+                // NaN is now 1.875, numbers are at most 1.75. Times 36032, NaN alone is infinite, and times 0 NaN.
+                LocalTensor<half> large = Half(kWideAt, kCodes);
+                Muls(large, value, static_cast<half>(36032.0f), n);
+                VectorBarrier();
+                Axpy(value, large, static_cast<half>(0.0f), n);
+                VectorBarrier();
+            }
+        }
+        Cast(Float(kWideAt, kCodes), value, RoundMode::CAST_NONE, count);
+        VectorBarrier();
+    }
+    // Clears the bit below the sign, to which the shift has copied it.
+    __aicore__ inline static void MaskSign(const LocalTensor<int16_t> &bits, uint32_t count)
+    {
+        LocalTensor<int16_t> keep = Int16(kSignAt, 16);
+        BinaryRepeatParams p(1, 1, 0, 8, 8, 0);
+        uint32_t whole = count / 128, rest = count % 128;
+        if (whole != 0) {
+            And(bits, bits, keep, static_cast<uint64_t>(128), static_cast<uint8_t>(whole), p);
+        }
+        if (rest != 0) {
+            And(bits[whole * 128], bits[whole * 128], keep, static_cast<uint64_t>(rest), static_cast<uint8_t>(1), p);
+        }
+    }
+    __aicore__ inline void Narrow(uint32_t count) const
+    {
+        WaitFlag<HardEvent::MTE3_V>(buffer_);
+        VectorBarrier();
+        Cast(Out(), Float(kWideAt, kCodes), RoundMode::CAST_RINT, count);
+        SetFlag<HardEvent::V_MTE3>(buffer_);
+        WaitFlag<HardEvent::V_MTE3>(buffer_);
+    }
+
+    // Whether all scales left every value of a code a normal number that BF16 holds.
+    __aicore__ inline bool ScalesAreExact() const
+    {
+        LocalTensor<half> lowest = Half(kLowestAt, kScales), highest = Half(kHighestAt, kScales);
+        for (uint32_t n = kScales / 2; n >= 16; n /= 2) {
+            VectorBarrier();
+            Min(lowest, lowest, lowest[n], static_cast<int32_t>(n));
+            Max(highest, highest, highest[n], static_cast<int32_t>(n));
+        }
+        SetFlag<HardEvent::V_S>(0);
+        WaitFlag<HardEvent::V_S>(0);
+        // Bits of positive numbers are in the order of the numbers: 10 to 246, or 17 to 239.
+        uint16_t least = t_.e5m2 == 0 ? 0x4900 : 0x4c40, most = t_.e5m2 == 0 ? 0x5bb0 : 0x5b78;
+        LocalTensor<uint16_t> low = lowest.ReinterpretCast<uint16_t>(), high = highest.ReinterpretCast<uint16_t>();
+        bool exact = true;
+        for (uint32_t i = 0; i < 16; i++) {
+            exact = exact && low.GetValue(i) >= least && high.GetValue(i) <= most;
+        }
+        return exact;
+    }
+
+    FinalizeTiling t_;
+    GlobalTensor<uint8_t> x_, xScale_, w_, wScale_;
+    GlobalTensor<bfloat16_t> wideX_, ring_;
+    uint32_t pairs_ = 0, used_ = 0;
+    int32_t buffer_ = 0;
+};
+
+// The cube's part.
+template <template <class> class Part> __aicore__ inline void RunCube(const Arguments &a)
+{
+    Part<bfloat16_t> part;
+    part.Run(a);
+}
+
+} // namespace arch
+} // namespace finalize
+
+#endif
