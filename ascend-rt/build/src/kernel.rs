@@ -250,7 +250,12 @@ impl Kernel {
                 return Err(refuse(format!("no source `{}` in {}", source.display(), dir.display())));
             }
         }
-        let includes = self.includes.iter().map(|path| dir.join(path)).filter(|path| path.is_dir()).collect();
+        let mut includes = Vec::new();
+        for path in self.includes.iter().map(|path| dir.join(path)).filter(|path| path.is_dir()) {
+            if !includes.contains(&path) {
+                includes.push(path);
+            }
+        }
         Ok(Recipe {
             name: self.name.clone(),
             sources: sources.iter().map(|source| dir.join(source)).collect(),

@@ -151,8 +151,8 @@ fn words(source: &str) -> Vec<&str> {
             continue;
         } else if rest.starts_with("//") {
             rest.find('\n').unwrap_or(rest.len())
-        } else if rest.starts_with("/*") {
-            rest[2..].find("*/").map_or(rest.len(), |end| end + 4)
+        } else if let Some(comment) = rest.strip_prefix("/*") {
+            comment.find("*/").map_or(rest.len(), |end| end + 4)
         } else if c == '#' && line_begins {
             directive(rest)
         } else if c == '"' || c == '\'' {

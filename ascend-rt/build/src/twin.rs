@@ -237,7 +237,7 @@ fn wrapper_text(recipe: &Recipe) -> Result<String, Error> {
     text += "ASCEND_TWIN_END\n\n";
     text += "// The name of the module, then a line for each kernel with the names of its parameters.\n";
     text += "extern \"C\" {\n";
-    text += "extern const char ascend_twin_module[] __attribute__((visibility(\"default\"), used));\n";
+    text += "extern const char ascend_twin_module[] __attribute__((visibility(\"default\")));\n";
     let _ = writeln!(text, "const char ascend_twin_module[] = \"{names}\";\n}}");
     Ok(text)
 }

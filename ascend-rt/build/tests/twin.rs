@@ -15,11 +15,12 @@ const COMPILER: &str = r#"#!/bin/sh
 root=$(dirname "$0")
 [ "$1" = --version ] && { echo "cxx (a test) 12.2.0"; echo more; exit 0; }
 { for arg in "$@"; do echo "$arg"; done; echo; } >> "$root/log"
-image=; list=; arch=; source=
+image=; list=; arch=; source=; include=
 while [ $# -gt 0 ]; do
     case "$1" in
         -o) image=$2; shift;;
         -MF) list=$2; shift;;
+        -I*) [ -e "${1#-I}/kernel_operator.h" ] && include=${1#-I};;
         -D__NPU_ARCH__=*) arch=${1#*=};;
         *.twin.cpp) source=$1;;
     esac
@@ -27,8 +28,13 @@ while [ $# -gt 0 ]; do
 done
 grep -q 'syntax error' kernel/gemm.cpp && { echo "kernel/gemm.cpp:1:1: error: 'syntax' does not name a type" >&2; exit 1; }
 printf 'image of %s' "$arch" > "$image"
-printf '%s: %s kernel/gemm.cpp \\\n  kernel/tiling.h %s/include/kernel_operator.h /nowhere/temporary.h\n' "$image" "$source" "$root" > "$list"
+printf '%s: %s kernel/gemm.cpp \\\n  kernel/tiling.h %s/kernel_operator.h /nowhere/temporary.h\n' "$image" "$source" "$include" > "$list"
 "#;
+
+/// The compiler alone.
+pub(crate) fn compiler(folder: &Folder) -> PathBuf {
+    folder.program("cxx", COMPILER)
+}
 
 /// A compiler, and the twin's headers and library.
 struct Sim {
@@ -38,7 +44,7 @@ struct Sim {
 impl Sim {
     fn new() -> Self {
         let folder = Folder::new();
-        folder.program("cxx", COMPILER);
+        compiler(&folder);
         folder.file("include/kernel_operator.h", "");
         for arch in ["2201", "3510"] {
             folder.file(&format!("lib/libascend_twin_{arch}.a"), "");
@@ -123,7 +129,7 @@ fn the_generated_source() {
          ASCEND_TWIN_END\n\n\
          // The name of the module, then a line for each kernel with the names of its parameters.\n\
          extern \"C\" {\n\
-         extern const char ascend_twin_module[] __attribute__((visibility(\"default\"), used));\n\
+         extern const char ascend_twin_module[] __attribute__((visibility(\"default\")));\n\
          const char ascend_twin_module[] = \"gemm\\ngemm x workspace\\nzero y\\nmore\";\n}\n"
     );
     // Kernels of both kinds: the core is known at run time only. Of one kind: it is known to the compiler.

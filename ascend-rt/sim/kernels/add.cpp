@@ -53,7 +53,12 @@ private:
             DataCopy(both, x_[at], n);
             DataCopy(both[tile_], y_[at], n);
         } else {
-            DataCopyExtParams copy{1, static_cast<uint32_t>(n * sizeof(float)), 0, 0, 0};
+            DataCopyExtParams copy;
+            copy.blockCount = 1;
+            copy.blockLen = n * sizeof(float);
+            copy.srcStride = 0;
+            copy.dstStride = 0;
+            copy.rsv = 0;
             DataCopyPadExtParams<float> pad{false, 0, 0, 0};
             DataCopyPad(both, x_[at], copy, pad);
             DataCopyPad(both[tile_], y_[at], copy, pad);
@@ -76,7 +81,12 @@ private:
         if (n % kBlock == 0) {
             DataCopy(z_[at], sum, n);
         } else {
-            DataCopyExtParams copy{1, static_cast<uint32_t>(n * sizeof(float)), 0, 0, 0};
+            DataCopyExtParams copy;
+            copy.blockCount = 1;
+            copy.blockLen = n * sizeof(float);
+            copy.srcStride = 0;
+            copy.dstStride = 0;
+            copy.rsv = 0;
             DataCopyPad(z_[at], sum, copy);
         }
         out_.FreeTensor(sum);

@@ -22,9 +22,9 @@ __aicore__ inline void Store(const GlobalTensor<T> &to, const LocalTensor<float>
     p.srcNdStride = 0;
     p.dstNdStride = 0;
 #endif
-    p.nSize = static_cast<uint16_t>(n);
-    p.mSize = static_cast<uint16_t>(m);
-    p.srcStride = static_cast<uint16_t>(kernels::Ceil(m, kernels::kFractal) * kernels::kFractal);
+    p.nSize = n;
+    p.mSize = m;
+    p.srcStride = kernels::Ceil(m, kernels::kFractal) * kernels::kFractal;
     p.dstStride = pitch;
     if (Std::is_same<T, bfloat16_t>::value) {
         p.quantPre = QuantMode_t::F322BF16;

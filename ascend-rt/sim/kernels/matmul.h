@@ -90,9 +90,9 @@ public:
                 WaitFlag<HardEvent::MTE1_M>(half_);
                 MmadParams p;
                 // One row alone would be taken for a vector; the row after it is not stored.
-                p.m = static_cast<uint16_t>(m == 1 ? kFractal : m);
-                p.n = static_cast<uint16_t>(n);
-                p.k = static_cast<uint16_t>(step);
+                p.m = m == 1 ? kFractal : m;
+                p.n = n;
+                p.k = step;
                 p.cmatrixInitVal = k0 == 0 && s == 0;
                 Mmad(l0c_, l0a_[half_], l0b_[half_], p);
                 if (Ceil(m, kFractal) * Ceil(n, kFractal) < 10) {
@@ -119,11 +119,11 @@ private:
     {
         Nd2NzParams p;
         p.ndNum = 1;
-        p.nValue = static_cast<uint16_t>(rows);
-        p.dValue = static_cast<uint16_t>(columns);
+        p.nValue = rows;
+        p.dValue = columns;
         p.srcNdMatrixStride = 0;
-        p.srcDValue = static_cast<uint16_t>(pitch);
-        p.dstNzC0Stride = static_cast<uint16_t>(Ceil(rows, kFractal) * kFractal);
+        p.srcDValue = pitch;
+        p.dstNzC0Stride = Ceil(rows, kFractal) * kFractal;
         p.dstNzNStride = 1;
         p.dstNzMatrixStride = 0;
         DataCopy(to, from, p);
@@ -136,10 +136,10 @@ private:
         LoadData2DParamsV2 p;
         p.mStartPosition = 0;
         p.kStartPosition = s / kFractal;
-        p.mStep = static_cast<uint16_t>(Ceil(m, kFractal));
-        p.kStep = static_cast<uint16_t>(Ceil(step, kFractal));
-        p.srcStride = static_cast<int32_t>(Ceil(m, kFractal));
-        p.dstStride = static_cast<uint16_t>(Ceil(m, kFractal));
+        p.mStep = Ceil(m, kFractal);
+        p.kStep = Ceil(step, kFractal);
+        p.srcStride = Ceil(m, kFractal);
+        p.dstStride = Ceil(m, kFractal);
         p.ifTranspose = false;
         LoadData(to, from, p);
     }
@@ -150,10 +150,10 @@ private:
         LoadData2DParamsV2 p;
         p.mStartPosition = s / kFractal;
         p.kStartPosition = 0;
-        p.mStep = static_cast<uint16_t>(Ceil(step, kFractal));
-        p.kStep = static_cast<uint16_t>(Ceil(n, kFractal));
-        p.srcStride = static_cast<int32_t>(Ceil(k, kFractal));
-        p.dstStride = static_cast<uint16_t>(Ceil(n, kFractal));
+        p.mStep = Ceil(step, kFractal);
+        p.kStep = Ceil(n, kFractal);
+        p.srcStride = Ceil(k, kFractal);
+        p.dstStride = Ceil(n, kFractal);
         p.ifTranspose = true;
         LoadData(to, from, p);
     }
@@ -163,8 +163,8 @@ private:
     {
         uint32_t rows = Ceil(m, kFractal), columns = Ceil(step, kFractal);
         LoadData2DParams p;
-        p.repeatTimes = static_cast<uint8_t>(columns);
-        p.srcStride = static_cast<uint16_t>(rows);
+        p.repeatTimes = columns;
+        p.srcStride = rows;
         p.dstGap = 0;
         p.ifTranspose = false;
         for (uint32_t i = 0; i < rows; i++) {
@@ -176,8 +176,8 @@ private:
     {
         uint32_t rows = Ceil(k, kFractal), columns = Ceil(n, kFractal);
         LoadData2DParams p;
-        p.repeatTimes = static_cast<uint8_t>(columns);
-        p.srcStride = static_cast<uint16_t>(rows);
+        p.repeatTimes = columns;
+        p.srcStride = rows;
         p.dstGap = 0;
         p.ifTranspose = true;
         for (uint32_t i = 0; i < Ceil(step, kFractal); i++) {

@@ -53,6 +53,9 @@ constexpr FixpipeConfig kToUb = {CO2Layout::ROW_MAJOR, true};
 __aicore__ inline void Cube(GM_ADDR a, GM_ADDR b, GM_ADDR workspace, const MatmulTiling &t, uint32_t block, uint32_t blocks)
 {
     uint32_t slotSize = t.tileM * t.tileN;
+#if __NPU_ARCH__ == 3510
+    (void)workspace;
+#endif
 #if __NPU_ARCH__ != 3510
     GlobalTensor<float> ring;
     ring.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(workspace) + static_cast<uint64_t>(block) * kSlots * slotSize,
@@ -77,9 +80,9 @@ __aicore__ inline void Cube(GM_ADDR a, GM_ADDR b, GM_ADDR workspace, const Matmu
         p.params.ndNum = 1;
         p.params.srcNdStride = 0;
         p.params.dstNdStride = 0;
-        p.nSize = static_cast<uint16_t>(Pitch(at.n));
-        p.mSize = static_cast<uint16_t>(rows);
-        p.srcStride = static_cast<uint16_t>(rows);
+        p.nSize = Pitch(at.n);
+        p.mSize = rows;
+        p.srcStride = rows;
         p.dstStride = Pitch(at.n);
         p.quantPre = QuantMode_t::NoQuant;
         p.dualDstCtl = 1; // the first half of the rows to one vector core, the rest to the other
@@ -96,9 +99,9 @@ __aicore__ inline void Cube(GM_ADDR a, GM_ADDR b, GM_ADDR workspace, const Matmu
         p.ndNum = 1;
         p.srcNdStride = 0;
         p.dstNdStride = 0;
-        p.nSize = static_cast<uint16_t>(Pitch(at.n));
-        p.mSize = static_cast<uint16_t>(at.m);
-        p.srcStride = static_cast<uint16_t>(rows);
+        p.nSize = Pitch(at.n);
+        p.mSize = at.m;
+        p.srcStride = rows;
         p.dstStride = t.tileN;
         p.quantPre = QuantMode_t::NoQuant;
         Fixpipe<float, float, CFG_ROW_MAJOR>(ring[slot * slotSize], sums, p);
@@ -123,8 +126,11 @@ constexpr bool kBarriers = __NPU_ARCH__ != 3510;
 
 __aicore__ inline void Vector(GM_ADDR bias, GM_ADDR d, GM_ADDR workspace, const MatmulTiling &t, uint32_t block, uint32_t blocks)
 {
-    uint32_t half = static_cast<uint32_t>(GetSubBlockIdx());
+    uint32_t half = GetSubBlockIdx();
     uint32_t slotSize = t.tileM * t.tileN, mine = slotSize / 2;
+#if __NPU_ARCH__ == 3510
+    (void)workspace;
+#endif
     GlobalTensor<float> biasGm;
     GlobalTensor<bfloat16_t> out;
     biasGm.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(bias), t.n);
@@ -156,23 +162,28 @@ __aicore__ inline void Vector(GM_ADDR bias, GM_ADDR d, GM_ADDR workspace, const 
     uint32_t done = 0;
     for (uint32_t i = block; i < tiles.Count(); i += blocks) {
         Tile tile = tiles.At(i);
-        int32_t stage = static_cast<int32_t>(done % 2);
+        int32_t stage = done % 2;
         uint32_t slot = done % kSlots;
         uint32_t first = half * Half(tile.m);
         uint32_t rows = tile.m <= first ? 0 : kernels::Least(tile.m - first, Half(tile.m));
         uint32_t pitch = Pitch(tile.n);
 
         WaitFlag<HardEvent::V_MTE2>(stage);
-        DataCopyExtParams copy{1, static_cast<uint32_t>(tile.n * sizeof(float)), 0, 0, 0};
+        DataCopyExtParams copy;
+        copy.blockCount = 1;
+        copy.blockLen = tile.n * sizeof(float);
+        copy.srcStride = 0;
+        copy.dstStride = 0;
+        copy.rsv = 0;
         DataCopyPadExtParams<float> pad{false, 0, 0, 0};
         DataCopyPad(row[stage], biasGm[tile.n0], copy, pad);
 #if __NPU_ARCH__ != 3510
         CrossCoreWaitFlag<2, PIPE_MTE2>(kFull);
         if (rows > 0) {
             DataCopyParams part;
-            part.blockCount = static_cast<uint16_t>(rows);
-            part.blockLen = static_cast<uint16_t>(pitch * sizeof(float) / 32);
-            part.srcStride = static_cast<uint16_t>((t.tileN - pitch) * sizeof(float) / 32);
+            part.blockCount = rows;
+            part.blockLen = pitch * sizeof(float) / 32;
+            part.srcStride = (t.tileN - pitch) * sizeof(float) / 32;
             part.dstStride = 0;
             DataCopy(sums[slot], ring[slot * slotSize + first * t.tileN], part);
         }
@@ -184,7 +195,7 @@ __aicore__ inline void Vector(GM_ADDR bias, GM_ADDR d, GM_ADDR workspace, const 
 #if __NPU_ARCH__ == 3510
         CrossCoreWaitFlag<4, PIPE_V>(kFull);
 #endif
-        int32_t count = static_cast<int32_t>(rows * pitch);
+        int32_t count = rows * pitch;
         if (rows > 0) {
             for (uint32_t r = 0; r < rows; r++) {
                 Add(sums[slot][r * pitch], sums[slot][r * pitch], row[stage], static_cast<int32_t>(tile.n));
@@ -221,8 +232,12 @@ __aicore__ inline void Vector(GM_ADDR bias, GM_ADDR d, GM_ADDR workspace, const 
 
         WaitFlag<HardEvent::V_MTE3>(stage);
         if (rows > 0) {
-            DataCopyExtParams store{static_cast<uint16_t>(rows), static_cast<uint32_t>(tile.n * sizeof(bfloat16_t)), 0,
-                                    static_cast<uint32_t>((t.n - tile.n) * sizeof(bfloat16_t)), 0};
+            DataCopyExtParams store;
+            store.blockCount = rows;
+            store.blockLen = tile.n * sizeof(bfloat16_t);
+            store.srcStride = 0;
+            store.dstStride = (t.n - tile.n) * sizeof(bfloat16_t);
+            store.rsv = 0;
             DataCopyPad(out[static_cast<uint64_t>(tile.m0 + first) * t.n + tile.n0], result[stage], store);
         }
         SetFlag<HardEvent::MTE3_V>(stage);
@@ -249,8 +264,8 @@ extern "C" __global__ __aicore__ void mix_silu(GM_ADDR a, GM_ADDR b, GM_ADDR bia
     t.tileN = words.GetValue(4);
     t.tileK = words.GetValue(5);
     t.stepK = words.GetValue(6);
-    uint32_t blocks = static_cast<uint32_t>(GetBlockNum());
-    uint32_t index = static_cast<uint32_t>(GetBlockIdx());
+    uint32_t blocks = GetBlockNum();
+    uint32_t index = GetBlockIdx();
     if ASCEND_IS_AIC {
         Cube(a, b, workspace, t, index, blocks);
     }

@@ -748,9 +748,6 @@ uint64_t vector_gather_mask(const MoveCall &call)
     }
     touch(in, "src0", Use::Read, call.arg[1], p.src, s, 0, p.pattern == 7);
     if (tensor) {
-        Track t = track(call.arg[2]);
-        t.bits = 1;
-        t.rep = p.bits_rep;
         uint64_t bytes = (p.lanes + 7) / 8;
         Region r;
         r.addr = p.bits;

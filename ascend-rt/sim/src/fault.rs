@@ -205,11 +205,18 @@ impl Fault {
         }
         place("-->", &self.site, who)?;
         place(":::", &self.other_site, self.other_api.clone().unwrap_or_default())?;
-        write!(f, "\n{pad} = kernel `{}`, {} blocks on {}, {}", self.kernel, self.blocks, self.chip, match self.mode {
-            Mode::Fast => "in program order".to_owned(),
-            Mode::Dry => "dry".to_owned(),
-            Mode::Chaos(seed) => format!("in the order of seed {seed} (ASCEND_SIM=chaos:{seed})"),
-        })
+        write!(
+            f,
+            "\n{pad} = kernel `{}`, {} blocks on {}, {}",
+            self.kernel,
+            self.blocks,
+            self.chip,
+            match self.mode {
+                Mode::Fast => "in program order".to_owned(),
+                Mode::Dry => "dry".to_owned(),
+                Mode::Chaos(seed) => format!("in the order of seed {seed} (ASCEND_SIM=chaos:{seed})"),
+            }
+        )
     }
 }
 

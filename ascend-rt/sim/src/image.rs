@@ -216,7 +216,8 @@ impl Image {
         // SAFETY: it takes nothing and returns a pointer to static data.
         let table = unsafe { function() };
         // SAFETY: only the address of the symbol is taken.
-        let names = unsafe { library.get::<*const c_char>(NAMES_SYMBOL).ok().and_then(|symbol| symbol.try_as_raw_ptr()) };
+        let names =
+            unsafe { library.get::<*const c_char>(NAMES_SYMBOL).ok().and_then(|symbol| symbol.try_as_raw_ptr()) };
         let names = names.unwrap_or(core::ptr::null_mut());
         // SAFETY: the build recipe makes the symbol an array of characters that ends with zero.
         let names = unsafe { text(names.cast(), "the names of parameters") }?.unwrap_or_default();

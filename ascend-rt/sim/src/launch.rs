@@ -474,10 +474,8 @@ unsafe fn read(outcome: &abi::Outcome, memory: &[Memory]) -> Result<Run, RunErro
         )
     };
     // Host addresses of buffers, in ascending order, to find that of an access.
-    let mut ranges: Vec<(u64, u64, u64)> = memory
-        .iter()
-        .map(|memory| (memory.address.addr() as u64, memory.bytes as u64, memory.device))
-        .collect();
+    let mut ranges: Vec<(u64, u64, u64)> =
+        memory.iter().map(|memory| (memory.address.addr() as u64, memory.bytes as u64, memory.device)).collect();
     ranges.sort_unstable();
     let device = |address: u64| {
         let next = ranges.partition_point(|(start, ..)| *start <= address);

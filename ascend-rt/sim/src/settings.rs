@@ -68,11 +68,9 @@ impl Settings {
         let words = |name| get(name).map(|value| value.to_string_lossy().into_owned());
         let mode = match words("ASCEND_SIM") {
             None => Mode::Fast,
-            Some(value) => value.parse().map_err(|BadMode { expected }| SettingsError {
-                name: "ASCEND_SIM",
-                value,
-                expected,
-            })?,
+            Some(value) => {
+                value.parse().map_err(|BadMode { expected }| SettingsError { name: "ASCEND_SIM", value, expected })?
+            }
         };
         let verbose = match words("ASCEND_SIM_VERBOSE").as_deref() {
             None | Some("0") => false,

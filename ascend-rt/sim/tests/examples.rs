@@ -72,17 +72,8 @@ fn run(image: &Image, kernel: usize, chip: &Chip, mode: Mode) -> Result<(), Stri
     };
     let memory = [part(0, Role::Buffer, "gm"), part(PART, Role::Workspace, "workspace")];
     let args = (start.expose_provenance() as u64).to_ne_bytes();
-    let call = Call {
-        kernel,
-        blocks,
-        mode,
-        chip,
-        memory: &memory,
-        args: &args,
-        mutes: &[],
-        record: false,
-        verbose: false,
-    };
+    let call =
+        Call { kernel, blocks, mode, chip, memory: &memory, args: &args, mutes: &[], record: false, verbose: false };
     // SAFETY: the memory is that of `words`, which nobody else uses until this function returns.
     let ended = unsafe { image.run(&call, &mut |_| {}) };
     let rules: Vec<&str> = page.strip_prefix('!').map(|rules| rules.split('|').collect()).unwrap_or_default();

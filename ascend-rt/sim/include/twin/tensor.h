@@ -122,12 +122,11 @@ constexpr Mem mem_of(AscendC::TPosition p)
 
 namespace ascend_twin {
 
-// Bits of an element in memory. A type of four bits says so with a constant `twin_bits`.
-template <class T, class = void> struct ElementBits {
-    static constexpr uint32_t value = 8 * sizeof(T);
-};
-template <class T> struct ElementBits<T, std::void_t<decltype(T::twin_bits)>> {
-    static constexpr uint32_t value = T::twin_bits;
+// Bits of an element in memory. Tensors of four-bit types count single values, of which two share a byte.
+template <class T> struct ElementBits {
+    static constexpr uint8_t type = TypeOf<T>::value;
+    static constexpr uint32_t value =
+        type == ASCEND_TWIN_I4 || type == ASCEND_TWIN_E2M1 || type == ASCEND_TWIN_E1M2 ? 4 : 8 * sizeof(T);
 };
 template <class T> constexpr uint64_t bytes_of(uint64_t elements)
 {

@@ -82,9 +82,11 @@ impl Type {
     }
 
     fn of(word: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|(name, _)| *name == word).map(|(_, it)| it).ok_or_else(|| {
-            format!("unknown type `{word}`; there are: {}", Self::ALL.map(|(name, _)| name).join(", "))
-        })
+        Self::ALL
+            .into_iter()
+            .find(|(name, _)| *name == word)
+            .map(|(_, it)| it)
+            .ok_or_else(|| format!("unknown type `{word}`; there are: {}", Self::ALL.map(|(name, _)| name).join(", ")))
     }
 }
 
@@ -142,15 +144,14 @@ pub(crate) enum Arg {
 impl Arg {
     fn of(word: &str) -> Result<Self, String> {
         let wrong = |why: String| format!("--arg {word}: {why}");
-        let count = |text: &str| {
-            text.parse::<usize>().map_err(|_| wrong(format!("expected a whole number, found `{text}`")))
-        };
+        let count =
+            |text: &str| text.parse::<usize>().map_err(|_| wrong(format!("expected a whole number, found `{text}`")));
         let sized = |kind: Type, text: &str| {
             let count = count(text)?;
-            count.checked_mul(kind.bytes()).filter(|bytes| *bytes <= isize::MAX as usize / 2).map_or_else(
-                || Err(wrong("too many elements".to_owned())),
-                |_| Ok(count),
-            )
+            count
+                .checked_mul(kind.bytes())
+                .filter(|bytes| *bytes <= isize::MAX as usize / 2)
+                .map_or_else(|| Err(wrong("too many elements".to_owned())), |_| Ok(count))
         };
         let kind = |text: &str| Type::of(text).map_err(wrong);
         let parts: Vec<&str> = word.splitn(3, ':').collect();
@@ -219,8 +220,7 @@ fn parse_with(words: impl IntoIterator<Item = String>, settings: &Settings) -> R
             }
             _ => (word, None),
         };
-        let mut value =
-            || inline.take().or_else(|| words.next()).ok_or_else(|| format!("`{name}` needs a value"));
+        let mut value = || inline.take().or_else(|| words.next()).ok_or_else(|| format!("`{name}` needs a value"));
         fn number<T: core::str::FromStr>(name: &str, text: &str) -> Result<T, String> {
             text.parse().map_err(|_| format!("{name} {text}: expected a whole number"))
         }

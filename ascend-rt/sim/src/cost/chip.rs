@@ -173,7 +173,7 @@ pub struct Memories {
 pub struct Reserve {
     /// The 8 KiB of UB that the compiler keeps for itself unless told not to.
     pub ub: bool,
-    /// The kernel mixes cube and vector cores: 256 bytes of L1 hold messages.
+    /// The kernel mixes cube and vector cores: on 2201, 256 bytes of L1 hold messages.
     pub mix: bool,
 }
 
@@ -197,7 +197,7 @@ impl fmt::Display for UnknownChip {
         for (i, name) in Chip::names().enumerate() {
             write!(f, "{}{name}", if i == 0 { "" } else { ", " })?;
         }
-        write!(f, "; case and the prefix \"Ascend\" do not matter, and a2, a3 and 950 stand for one bin of theirs")
+        write!(f, "; case and the prefix \"Ascend\" do not matter, and a2, a3 and 950 stand for one of their family")
     }
 }
 
@@ -369,23 +369,21 @@ fn rates_3510(hbm: f64) -> Rates {
 }
 
 impl Chip {
-    /// The chip of this name. Case and a leading `Ascend` do not matter: `Ascend910B3`, `910b3`, `910_9392`. `950`,
-    /// `950PR` and `950DT` are the 32-core parts of the published profiles; `910b` and `a2` are a 910B2, `a3` is a 910_9391.
+    /// The chip of this name. Case and a leading `Ascend` do not matter: `Ascend910B3`, `910b3`, `910_9392`. `950PR` and
+    /// `950DT` are the 32-core parts of the published profiles. Families stand for one of their bins: `910B` and `a2`
+    /// for 910B2, `a3` for 910_9391, `950` for 950PR.
     pub fn preset(name: &str) -> Result<Chip, UnknownChip> {
         let key = |s: &str| {
             let s = s.to_ascii_lowercase();
             s.strip_prefix("ascend").map(str::to_owned).unwrap_or(s)
         };
         let wanted = match key(name).as_str() {
-            "950" | "910_95" => "950pr".to_owned(),
             "910b" | "a2" => "910b2".to_owned(),
             "a3" => "910_9391".to_owned(),
+            "950" | "910_95" => "950pr".to_owned(),
             other => other.to_owned(),
         };
-        let p = PRESETS
-            .iter()
-            .find(|p| key(p.name) == wanted)
-            .ok_or_else(|| UnknownChip { name: name.to_owned() })?;
+        let p = PRESETS.iter().find(|p| key(p.name) == wanted).ok_or_else(|| UnknownChip { name: name.to_owned() })?;
         Ok(Chip {
             name: p.name.to_owned(),
             arch: p.arch,
@@ -408,12 +406,12 @@ impl Chip {
 
     /// What a kernel may use of the on-chip memories.
     pub fn memories(&self, reserve: Reserve) -> Memories {
-        let l1 = 512 * KIB - if reserve.mix { 256 } else { 0 };
+        let messages = if reserve.mix { 256 } else { 0 };
         let kept = if reserve.ub { 8 * KIB } else { 0 };
         match self.arch {
             Arch::A2201 => Memories {
                 ub: 192 * KIB - 256 - kept,
-                l1,
+                l1: 512 * KIB - messages,
                 l0a: 64 * KIB,
                 l0b: 64 * KIB,
                 l0c: 128 * KIB,
@@ -424,7 +422,7 @@ impl Chip {
             },
             Arch::A3510 => Memories {
                 ub: 256 * KIB - kept,
-                l1,
+                l1: 512 * KIB,
                 l0a: 64 * KIB,
                 l0b: 64 * KIB,
                 l0c: 256 * KIB,

@@ -16,15 +16,15 @@ use super::fluid::{Fluid, Key, grid};
 use super::kinds::*;
 use super::l2::{Access, L2};
 use super::table::{self, COSTS, Vector};
-use super::{
-    CoreTimeline, CostError, Fallback, Limit, MAX_CORES, Node, Options, Program, Span, Stuck, Timeline,
-};
+use super::{CoreTimeline, CostError, Fallback, Limit, MAX_CORES, Node, Options, Program, Span, Stuck, Timeline};
 use crate::abi::Record;
 
 /// Instructions of one pipe between their issue and their end. Documented for MTE1; taken for all.
 const DEPTH: usize = 32;
 /// Flag ids of one pair of pipes.
 const IDS: usize = 16;
+/// Ids of cross-core flags; with mode 4 a cube core sees those of the second vector core from 16 on.
+const CROSS_IDS: usize = 32;
 /// Rows and bytes of one copy beyond which a record is nonsense.
 const MAX_BURSTS: u64 = 1 << 22;
 const MAX_BYTES: u64 = 1 << 31;
@@ -115,16 +115,16 @@ struct Core<'a> {
     unit_mmad: u32,
     unit_fix: u32,
     syncs: [u32; 2],
-    waits: HashMap<u16, u32>,
+    /// Cross-core flags that have arrived, by id.
+    arrived: [VecDeque<(f64, Node)>; CROSS_IDS],
+    /// Pipes that wait for one.
+    crossing: u8,
     pipes: [Pipe; PIPES],
     flags: Vec<VecDeque<(f64, Node)>>,
 }
 
-#[derive(Default)]
-struct CrossFlag {
-    sets: Vec<(f64, Node)>,
-    waiters: Vec<(usize, u8)>,
-}
+/// Sets of one flag that have not been joined with those of the other cores of their group.
+type Pending = HashMap<(usize, u8, u8), VecDeque<(f64, Node)>>;
 
 #[derive(Clone, Copy)]
 struct Meeting {
@@ -161,8 +161,11 @@ struct Engine<'a> {
     next_group: usize,
     vectors: Vec<usize>,
     cubes: Vec<usize>,
-    cross: HashMap<u64, CrossFlag>,
+    pending: Pending,
     meetings: [Vec<Meeting>; 2],
+    /// How many cores come to the first, second, ... SyncAll of each mode. Not all need to: the software form takes a
+    /// number of cores.
+    members: [Vec<usize>; 2],
     now: f64,
     events: BinaryHeap<Reverse<(Key, u64, u32)>>,
     sequence: u64,
@@ -283,16 +286,14 @@ fn check(program: &Program, chip: &Chip, names: &[String]) -> Result<(), CostErr
                     }
                 }
                 BARRIER if !pipe && r.pipe != ALL_PIPES => return bad(i, "no such pipe"),
-                CROSS_SET | CROSS_WAIT => {
-                    if !pipe {
-                        return bad(i, "no such pipe");
-                    }
-                    if !matches!(r.mode, 0 | 1 | 2 | 4) || r.id >= 32 {
-                        return bad(i, "no such cross-core flag");
-                    }
+                CROSS_SET if !pipe || !matches!(r.mode, 0 | 1 | 2 | 4) || usize::from(r.id) >= CROSS_IDS => {
+                    return bad(i, "no such cross-core flag");
+                }
+                CROSS_WAIT if !(pipe || r.pipe == ALL_PIPES) || usize::from(r.id) >= CROSS_IDS => {
+                    return bad(i, "no such cross-core flag");
                 }
                 SYNC_ALL if r.mode > 1 => return bad(i, "no such SyncAll"),
-                BARRIER | SYNC_ALL | SCALAR => {}
+                BARRIER | CROSS_SET | CROSS_WAIT | SYNC_ALL | SCALAR => {}
                 _ => return bad(i, "no such kind"),
             }
         }
@@ -300,12 +301,7 @@ fn check(program: &Program, chip: &Chip, names: &[String]) -> Result<(), CostErr
     Ok(())
 }
 
-pub(super) fn run(
-    program: &Program,
-    chip: &Chip,
-    options: &Options,
-    cache: &mut L2,
-) -> Result<Timeline, CostError> {
+pub(super) fn run(program: &Program, chip: &Chip, options: &Options, cache: &mut L2) -> Result<Timeline, CostError> {
     let core_names = names_of(program);
     check(program, chip, &core_names)?;
     let mut engine = Engine::new(program, chip, cache);
@@ -369,18 +365,32 @@ impl<'a> Engine<'a> {
         order.sort_unstable();
         order.dedup();
         let place: HashMap<u32, usize> = order.iter().enumerate().map(|(i, &b)| (b, i)).collect();
-        let mut groups: Vec<Group> = order
-            .iter()
-            .map(|_| Group { cores: Vec::new(), left: 0, end: 0.0, end_node: Node::NONE })
-            .collect();
+        let mut groups: Vec<Group> =
+            order.iter().map(|_| Group { cores: Vec::new(), left: 0, end: 0.0, end_node: Node::NONE }).collect();
         let mut cores = Vec::with_capacity(program.cores.len());
         let (mut vectors, mut cubes) = (Vec::new(), Vec::new());
         for (i, c) in program.cores.iter().enumerate() {
             let group = place[&c.block];
             groups[group].cores.push(i);
             groups[group].left += 1;
-            if c.cube { cubes.push(i) } else { vectors.push(i) }
+            if c.cube {
+                cubes.push(i)
+            } else {
+                vectors.push(i)
+            }
             cores.push(Core::new(&c.records, c.cube, c.sub_block as u8, group));
+        }
+        let mut members = [Vec::new(), Vec::new()];
+        for c in &program.cores {
+            let mut nth = [0; 2];
+            for r in c.records.iter().filter(|r| r.kind == SYNC_ALL) {
+                let mode = usize::from(r.mode);
+                if members[mode].len() == nth[mode] {
+                    members[mode].push(0);
+                }
+                members[mode][nth[mode]] += 1;
+                nth[mode] += 1;
+            }
         }
         let names = program.names.iter().map(|name| {
             let (vector, known) = table::vector(chip.arch, name);
@@ -410,8 +420,9 @@ impl<'a> Engine<'a> {
             next_group: 0,
             vectors,
             cubes,
-            cross: HashMap::new(),
+            pending: HashMap::new(),
             meetings: [Vec::new(), Vec::new()],
+            members,
             now: 0.0,
             events: BinaryHeap::new(),
             sequence: 0,
@@ -649,7 +660,7 @@ impl<'a> Engine<'a> {
                     self.scalar_only(core, COSTS.cross, time, cause);
                     self.cross_set(core, &r, time, Node::end(core, pc));
                 }
-                CROSS_WAIT if r.pipe == S => {
+                CROSS_WAIT if matches!(r.pipe, S | ALL_PIPES) => {
                     let Some((set, node)) = self.cross_wait(core, &r, S) else {
                         self.cores[core].stall = Stall::Cross;
                         return;
@@ -725,7 +736,7 @@ impl<'a> Engine<'a> {
         let c = &self.cores[core];
         let (clock, cause) = (c.clock, c.clock_cause);
         let nth = c.syncs[mode] as usize;
-        let members = if mode == 0 { self.vectors.len() } else { self.cores.len() };
+        let members = self.members[mode].get(nth).copied().unwrap_or(0);
         if !c.synced {
             let Some((drained, node)) = self.drained(core) else {
                 self.cores[core].stall = Stall::Drain;
@@ -763,61 +774,69 @@ impl<'a> Engine<'a> {
 
     // Cross-core flags.
 
-    fn cross_key(source: usize, mode: u8, id: u8) -> u64 {
-        (source as u64) << 16 | u64::from(mode) << 8 | u64::from(id)
+    fn deliver(&mut self, to: usize, id: u8, time: f64, node: Node) {
+        let c = &mut self.cores[to];
+        c.arrived[usize::from(id) % CROSS_IDS].push_back((time, node));
+        let waiting = std::mem::take(&mut c.crossing);
+        for actor in (0..PIPES as u8).filter(|a| waiting & 1 << a != 0) {
+            self.wake(to, actor);
+        }
     }
 
-    /// Where a set is kept: under the core that set it. With mode 4, ids from 16 on are those of the second vector core.
+    /// Whom a set reaches: mode 0 all cores of its kind once all have set it, mode 1 the vector cores of its block once
+    /// both have, mode 2 from a cube core its vector cores, from vector cores their cube core once all have, mode 4 one
+    /// core of the block at once.
     fn cross_set(&mut self, core: usize, r: &Record, time: f64, node: Node) {
         let c = &self.cores[core];
-        let id = if r.mode == 4 && !c.cube { (r.id & 15) + 16 * c.sub } else { r.id };
-        let flag = self.cross.entry(Self::cross_key(core, r.mode, id)).or_default();
-        flag.sets.push((time, node));
-        for (waiter, actor) in std::mem::take(&mut flag.waiters) {
-            self.wake(waiter, actor);
+        let (cube, sub) = (c.cube, c.sub);
+        let block = &self.groups[c.group].cores;
+        let of = |cube: bool| block.iter().copied().filter(|&i| self.cores[i].cube == cube).collect::<Vec<_>>();
+        let (members, targets) = match r.mode {
+            0 => {
+                let all = if cube { self.cubes.clone() } else { self.vectors.clone() };
+                (all.clone(), all)
+            }
+            1 => (of(cube), of(cube)),
+            2 if cube => (Vec::new(), of(false)),
+            2 => (of(false), of(true)),
+            _ if cube => (Vec::new(), of(false).into_iter().filter(|&i| self.cores[i].sub == r.id / 16).collect()),
+            _ => (Vec::new(), of(true)),
+        };
+        if members.is_empty() {
+            let id = match (r.mode, cube) {
+                (4, true) => r.id % 16,
+                (4, false) => r.id % 16 + 16 * sub,
+                _ => r.id,
+            };
+            for to in targets {
+                self.deliver(to, id, time, node);
+            }
+            return;
+        }
+        self.pending.entry((core, r.mode, r.id)).or_default().push_back((time, node));
+        let set = |m: &usize| self.pending.get(&(*m, r.mode, r.id)).is_some_and(|q| !q.is_empty());
+        if !members.iter().all(set) {
+            return;
+        }
+        let (mut last, mut by) = (0.0, Node::NONE);
+        for &m in &members {
+            let first = self.pending.get_mut(&(m, r.mode, r.id)).and_then(VecDeque::pop_front);
+            if let Some((time, node)) = first {
+                (last, by) = later(last, by, time, node);
+            }
+        }
+        for to in targets {
+            self.deliver(to, r.id, last, by);
         }
     }
 
-    /// When the flag arrives that this wait is the next to take, if it was set.
+    /// When the next flag of this id arrives, if it was set. The mode of a wait says nothing.
     fn cross_wait(&mut self, core: usize, r: &Record, actor: u8) -> Option<(f64, Node)> {
-        let c = &self.cores[core];
-        let mut id = r.id;
-        let (cube, sub, group) = (c.cube, c.sub, c.group);
-        let sources: Vec<usize> = match r.mode {
-            0 if cube => self.cubes.clone(),
-            0 => self.vectors.clone(),
-            mode => {
-                if mode == 4 && !cube {
-                    id = (id & 15) + 16 * sub;
-                }
-                let wanted = |&other: &usize| {
-                    let o = &self.cores[other];
-                    match mode {
-                        1 => o.cube == cube,
-                        4 if cube => !o.cube && o.sub == id / 16,
-                        _ => o.cube != cube,
-                    }
-                };
-                self.groups[group].cores.iter().copied().filter(wanted).collect()
-            }
-        };
-        let counted = u16::from(r.mode) << 8 | u16::from(r.id);
-        let nth = c.waits.get(&counted).copied().unwrap_or(0) as usize;
-        let (mut time, mut node) = (0.0, Node::NONE);
-        for &source in &sources {
-            let flag = self.cross.entry(Self::cross_key(source, r.mode, id)).or_default();
-            let Some(&(set, by)) = flag.sets.get(nth) else {
-                if !flag.waiters.contains(&(core, actor)) {
-                    flag.waiters.push((core, actor));
-                }
-                return None;
-            };
-            (time, node) = later(time, node, set, by);
-        }
-        if sources.is_empty() {
+        let c = &mut self.cores[core];
+        let Some((time, node)) = c.arrived[usize::from(r.id) % CROSS_IDS].pop_front() else {
+            c.crossing |= 1 << actor;
             return None;
-        }
-        *self.cores[core].waits.entry(counted).or_default() += 1;
+        };
         Some((time + self.chip.rates.cross_flag, node))
     }
 
@@ -1179,7 +1198,7 @@ impl<'a> Engine<'a> {
                     site: site.map_or_else(String::new, |(file, line)| format!("{file}:{line}")),
                 });
             };
-            let cross = |r: &Record| format!("cross-core flag {} of mode {}", r.id, r.mode);
+            let cross = |r: &Record| format!("cross-core flag {}", r.id);
             let flag = |r: &Record| {
                 let (from, to) = (PIPE_NAMES[usize::from(r.pipe)], PIPE_NAMES[usize::from(r.pipe2)]);
                 format!("flag {} from {from} to {to}", r.id)
@@ -1270,7 +1289,8 @@ impl<'a> Core<'a> {
             unit_mmad: NO_GATE,
             unit_fix: NO_GATE,
             syncs: [0; 2],
-            waits: HashMap::new(),
+            arrived: std::array::from_fn(|_| VecDeque::new()),
+            crossing: 0,
             pipes: std::array::from_fn(|_| pipe()),
             flags: (0..PIPES * PIPES * IDS).map(|_| VecDeque::new()).collect(),
         }

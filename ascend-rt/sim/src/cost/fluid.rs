@@ -116,16 +116,12 @@ impl Fluid {
         }
         if due && ended.is_empty() {
             // Rounding left the due transfer a hair short.
-            let first = self
-                .classes
-                .iter_mut()
-                .filter(|c| !c.ends.is_empty())
-                .min_by(|a, b| {
-                    let rest = |c: &Class| {
-                        c.ends.peek().map_or(f64::INFINITY, |Reverse((end, _))| (end.value() - c.served) / c.rate)
-                    };
-                    rest(a).total_cmp(&rest(b))
-                });
+            let first = self.classes.iter_mut().filter(|c| !c.ends.is_empty()).min_by(|a, b| {
+                let rest = |c: &Class| {
+                    c.ends.peek().map_or(f64::INFINITY, |Reverse((end, _))| (end.value() - c.served) / c.rate)
+                };
+                rest(a).total_cmp(&rest(b))
+            });
             if let Some(Reverse((_, id))) = first.and_then(|c| c.ends.pop()) {
                 ended.push(id);
             }

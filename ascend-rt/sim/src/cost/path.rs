@@ -167,21 +167,23 @@ impl Timeline {
     /// Where the pipes stood still at flags, largest first.
     pub fn waits(&self, program: &Program) -> Vec<Wait> {
         let mut sums: HashMap<(usize, u32, u8, u8, u8, u8), f64> = HashMap::new();
+
         for (i, (core, done)) in program.cores.iter().zip(&self.cores).enumerate() {
             for (r, span) in core.records.iter().zip(&done.spans) {
                 if matches!(r.kind, WAIT_FLAG | CROSS_WAIT) && span.end > span.start {
-                    *sums.entry((i, r.site, r.kind, r.pipe, r.pipe2, r.mode)).or_default() += span.end - span.start;
+                    let id = if r.kind == CROSS_WAIT { r.id } else { 0 };
+                    *sums.entry((i, r.site, r.kind, r.pipe, r.pipe2, id)).or_default() += span.end - span.start;
                 }
             }
         }
         let mut waits: Vec<Wait> = sums
             .into_iter()
-            .map(|((core, at, kind, pipe, pipe2, mode), cycles)| {
-                let name = |pipe: u8| PIPE_NAMES[usize::from(pipe)];
+            .map(|((core, at, kind, pipe, pipe2, id), cycles)| {
+                let name = |pipe: u8| PIPE_NAMES.get(usize::from(pipe)).copied().unwrap_or("S");
                 let (waiter, flag) = if kind == WAIT_FLAG {
                     (name(pipe2), format!("flag {}->{}", name(pipe), name(pipe2)))
                 } else {
-                    (name(pipe), format!("cross-core flag of mode {mode}"))
+                    (name(pipe), format!("cross-core flag {id}"))
                 };
                 Wait { core: self.cores[core].name.clone(), pipe: waiter, flag, site: site(program, at), cycles }
             })

@@ -9,8 +9,8 @@ use crate::abi::Record;
 /// Cycles of a vector instruction: `fixed + slope` for each repeat of 256 bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Vector {
-    pub(super) fixed: f32,
-    pub(super) slope: f32,
+    pub(super) fixed: f64,
+    pub(super) slope: f64,
 }
 
 /// What a vector call costs that no table knows, in the middle of those that they know.
@@ -101,7 +101,7 @@ pub(super) fn vector(arch: Arch, name: &str) -> (Vector, bool) {
 pub(super) fn vector_cycles(arch: Arch, v: Vector, record: &Record) -> f64 {
     let [repeats, size, count, _] = record.a;
     let tail = arch == Arch::A2201 && count != 0 && !(u64::from(count) * u64::from(size)).is_multiple_of(256);
-    f64::from(v.fixed) + f64::from(v.slope) * f64::from(repeats) + if tail { 16.0 } else { 0.0 }
+    v.fixed + v.slope * f64::from(repeats) + if tail { 16.0 } else { 0.0 }
 }
 
 /// Depth in K of one block of 16 x 16, and the cycles it takes.

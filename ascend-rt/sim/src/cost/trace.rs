@@ -41,6 +41,7 @@ pub(super) fn lane(record: &crate::abi::Record) -> Option<u8> {
     match record.kind {
         INSTRUCTION => Some(record.pipe),
         WAIT_FLAG => Some(record.pipe2),
+        CROSS_WAIT if record.pipe == ALL_PIPES => Some(S),
         CROSS_WAIT => Some(record.pipe),
         BARRIER if record.pipe == ALL_PIPES => Some(S),
         SYNC_ALL | SCALAR => Some(S),
@@ -85,8 +86,9 @@ pub fn write_chrome_trace(out: &mut impl Write, program: &Program, timeline: &Ti
         for (j, (r, span)) in core.records.iter().zip(&done.spans).enumerate() {
             let Some(pipe) = lane(r) else { continue };
             let wait = matches!(r.kind, WAIT_FLAG | CROSS_WAIT);
+            let cause = if pipe == S { span.issue_cause } else { span.end_cause };
             if r.kind == CROSS_WAIT
-                && let Some((other, set, true)) = span.end_cause.parts()
+                && let Some((other, set, true)) = cause.parts()
                 && other != i
             {
                 let from = &timeline.cores[other].spans[set];

@@ -103,7 +103,8 @@ fn numbers_that_the_driver_writes_and_reads() {
         ("ASCEND_TWIN_MIX_1_1", 4),
         ("ASCEND_TWIN_MIX_1_2", 5),
     ];
-    let program: String = names.iter().map(|(name, _)| format!("printf(\"{name} %u\\n\", (unsigned){name});\n")).collect();
+    let program: String =
+        names.iter().map(|(name, _)| format!("printf(\"{name} %u\\n\", (unsigned){name});\n")).collect();
     assert_eq!(printed(&program), names.map(|(name, value)| format!("{name} {value}")));
 }
 

@@ -75,9 +75,12 @@ fn settings(variables: &[(&str, &str)]) -> Result<Settings, String> {
 fn the_environment() {
     assert_eq!(settings(&[]), Ok(Settings::default()));
     assert_eq!(settings(&[("ASCEND_SIM", ""), ("ASCEND_SIM_VERBOSE", "")]), Ok(Settings::default()));
-    for (value, mode) in
-        [("fast", Mode::Fast), ("dry", Mode::Dry), ("chaos:0", Mode::Chaos(0)), ("chaos:18446744073709551615", Mode::Chaos(u64::MAX))]
-    {
+    for (value, mode) in [
+        ("fast", Mode::Fast),
+        ("dry", Mode::Dry),
+        ("chaos:0", Mode::Chaos(0)),
+        ("chaos:18446744073709551615", Mode::Chaos(u64::MAX)),
+    ] {
         let found = settings(&[("ASCEND_SIM", value)]).unwrap().mode;
         assert_eq!((found, found.to_string()), (mode, value.to_owned()));
     }

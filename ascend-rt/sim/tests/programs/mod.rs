@@ -8,42 +8,42 @@
 use ascend_sim::abi::Record;
 use ascend_sim::cost::{CoreProgram, Program};
 
-pub const V: u8 = 1;
-pub const M: u8 = 2;
-pub const MTE1: u8 = 3;
-pub const MTE2: u8 = 4;
-pub const MTE3: u8 = 5;
-pub const FIX: u8 = 6;
-pub const S: u8 = 0;
+pub(crate) const V: u8 = 1;
+pub(crate) const M: u8 = 2;
+pub(crate) const MTE1: u8 = 3;
+pub(crate) const MTE2: u8 = 4;
+pub(crate) const MTE3: u8 = 5;
+pub(crate) const FIX: u8 = 6;
+pub(crate) const S: u8 = 0;
 
-pub const GM: u8 = 0;
-pub const L1: u8 = 1;
-pub const L0A: u8 = 2;
-pub const L0B: u8 = 3;
-pub const L0C: u8 = 4;
-pub const UB: u8 = 5;
+pub(crate) const GM: u8 = 0;
+pub(crate) const L1: u8 = 1;
+pub(crate) const L0A: u8 = 2;
+pub(crate) const L0B: u8 = 3;
+pub(crate) const L0C: u8 = 4;
+pub(crate) const UB: u8 = 5;
 
-pub const F32: u8 = 1;
-pub const F16: u8 = 2;
-pub const I8: u8 = 11;
-pub const MX_E2M1: u8 = 21;
+pub(crate) const F32: u8 = 1;
+pub(crate) const F16: u8 = 2;
+pub(crate) const I8: u8 = 11;
+pub(crate) const MX_E2M1: u8 = 21;
 
 /// Collects the records of one core; names and sites are shared by all cores of a program.
 #[derive(Default)]
-pub struct Recorder {
-    pub program: Program,
+pub(crate) struct Recorder {
+    pub(crate) program: Program,
 }
 
 impl Recorder {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
-    pub fn core(&mut self, cube: bool, block: u32, sub_block: u32) {
+    pub(crate) fn core(&mut self, cube: bool, block: u32, sub_block: u32) {
         self.program.cores.push(CoreProgram { cube, block, sub_block, records: Vec::new() });
     }
 
-    pub fn name(&mut self, name: &str) -> u16 {
+    pub(crate) fn name(&mut self, name: &str) -> u16 {
         let names = &mut self.program.names;
         let at = names.iter().position(|n| n == name).unwrap_or_else(|| {
             names.push(name.to_owned());
@@ -61,36 +61,36 @@ impl Recorder {
         at as u32
     }
 
-    pub fn push(&mut self, line: u32, record: Record) {
+    pub(crate) fn push(&mut self, line: u32, record: Record) {
         let site = self.site(line);
         self.program.cores.last_mut().expect("a core").records.push(Record { site, ..record });
     }
 
-    pub fn set(&mut self, line: u32, from: u8, to: u8, id: u32) {
+    pub(crate) fn set(&mut self, line: u32, from: u8, to: u8, id: u32) {
         self.push(line, Record { kind: 1, pipe: from, pipe2: to, id: id as u8, ..Record::default() });
     }
 
-    pub fn wait(&mut self, line: u32, from: u8, to: u8, id: u32) {
+    pub(crate) fn wait(&mut self, line: u32, from: u8, to: u8, id: u32) {
         self.push(line, Record { kind: 2, pipe: from, pipe2: to, id: id as u8, ..Record::default() });
     }
 
-    pub fn barrier(&mut self, line: u32, pipe: u8) {
+    pub(crate) fn barrier(&mut self, line: u32, pipe: u8) {
         self.push(line, Record { kind: 3, pipe, ..Record::default() });
     }
 
-    pub fn cross_set(&mut self, line: u32, pipe: u8, mode: u8, id: u8) {
+    pub(crate) fn cross_set(&mut self, line: u32, pipe: u8, mode: u8, id: u8) {
         self.push(line, Record { kind: 4, pipe, mode, id, ..Record::default() });
     }
 
-    pub fn cross_wait(&mut self, line: u32, pipe: u8, mode: u8, id: u8) {
+    pub(crate) fn cross_wait(&mut self, line: u32, pipe: u8, mode: u8, id: u8) {
         self.push(line, Record { kind: 5, pipe, mode, id, ..Record::default() });
     }
 
-    pub fn scalar(&mut self, line: u32, cycles: u32) {
+    pub(crate) fn scalar(&mut self, line: u32, cycles: u32) {
         self.push(line, Record { kind: 7, a: [5, cycles, 0, 0], ..Record::default() });
     }
 
-    pub fn vector(&mut self, line: u32, name: &str, bytes: u32, size: u32) {
+    pub(crate) fn vector(&mut self, line: u32, name: &str, bytes: u32, size: u32) {
         let api = self.name(name);
         let a = [bytes.div_ceil(256), size, bytes / size, 0];
         self.push(line, Record { pipe: V, api, a, ..Record::default() });
@@ -98,7 +98,17 @@ impl Recorder {
 
     /// A copy of `rows` rows of `bytes` bytes, `pitch` apart.
     #[allow(clippy::too_many_arguments, reason = "it is what a copy is")]
-    pub fn copy(&mut self, line: u32, pipe: u8, to: u8, at: u64, rows: u32, bytes: u64, pitch: u64, write: bool) -> &mut Record {
+    pub(crate) fn copy(
+        &mut self,
+        line: u32,
+        pipe: u8,
+        to: u8,
+        at: u64,
+        rows: u32,
+        bytes: u64,
+        pitch: u64,
+        write: bool,
+    ) -> &mut Record {
         let api = self.name("DataCopy");
         let record = Record {
             pipe,
@@ -118,7 +128,7 @@ impl Recorder {
         self.program.cores.last_mut().and_then(|c| c.records.last_mut()).expect("just pushed")
     }
 
-    pub fn load(&mut self, line: u32, name: &str, to: u8, bytes: u32, scales: u32) {
+    pub(crate) fn load(&mut self, line: u32, name: &str, to: u8, bytes: u32, scales: u32) {
         let api = self.name(name);
         let a = [bytes.div_ceil(512), 0, bytes, scales];
         self.push(line, Record { pipe: MTE1, api, from: L1, to, a, ..Record::default() });
@@ -133,7 +143,7 @@ const SCALES_B: u64 = 5 << 32;
 const WORK: u64 = 6 << 32;
 
 /// z = x + y over `elements` halves, split evenly by rows of 8192, `tile` elements at a time.
-pub fn add(blocks: u32, tile: u64, double: bool, past_l2: bool) -> Program {
+pub(crate) fn add(blocks: u32, tile: u64, double: bool, past_l2: bool) -> Program {
     let (x, y, z) = (A, B, C);
     let mut r = Recorder::new();
     for block in 0..blocks {
@@ -186,17 +196,18 @@ pub fn add(blocks: u32, tile: u64, double: bool, past_l2: bool) -> Program {
 
 /// Reads a matrix of halves: each core has `rows / blocks` rows of it and goes over them `repeats` times for each of
 /// `parts` parts of the columns, in tiles. The cores are cube cores when `l1`.
-pub struct Sweep {
-    pub blocks: u32,
-    pub l1: bool,
-    pub rows: u64,
-    pub columns: u64,
-    pub tile: (u64, u64),
-    pub parts: u64,
-    pub repeats: u64,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sweep {
+    pub(crate) blocks: u32,
+    pub(crate) l1: bool,
+    pub(crate) rows: u64,
+    pub(crate) columns: u64,
+    pub(crate) tile: (u64, u64),
+    pub(crate) parts: u64,
+    pub(crate) repeats: u64,
 }
 
-pub fn sweep(p: &Sweep) -> Program {
+pub(crate) fn sweep(p: &Sweep) -> Program {
     let mut r = Recorder::new();
     for block in 0..p.blocks {
         r.core(p.l1, block, 0);
@@ -223,25 +234,25 @@ pub fn sweep(p: &Sweep) -> Program {
 
 /// C = A B' with A [m, k] and B [n, k], by tiles that are accumulated in L0C; L1 and L0 double-buffered.
 #[derive(Clone, Debug)]
-pub struct Matmul {
-    pub blocks: u32,
-    pub size: (u64, u64, u64),
-    pub base: (u64, u64, u64),
-    pub single: (u64, u64),
-    pub steps: (u64, u64),
+pub(crate) struct Matmul {
+    pub(crate) blocks: u32,
+    pub(crate) size: (u64, u64, u64),
+    pub(crate) base: (u64, u64, u64),
+    pub(crate) single: (u64, u64),
+    pub(crate) steps: (u64, u64),
     /// Bits of an element of A and B.
-    pub bits: u64,
-    pub dtype: u8,
+    pub(crate) bits: u64,
+    pub(crate) dtype: u8,
     /// 2201 loads B by columns of fractals; 3510 in one instruction.
-    pub new_loads: bool,
-    pub unit_flag: bool,
+    pub(crate) new_loads: bool,
+    pub(crate) unit_flag: bool,
     /// One load of scales for so many loads of A and B; 0: there are no scales.
-    pub scale_steps: u64,
+    pub(crate) scale_steps: u64,
     /// Rounds over the rows.
-    pub rounds: u64,
+    pub(crate) rounds: u64,
 }
 
-pub fn matmul(p: &Matmul) -> Program {
+pub(crate) fn matmul(p: &Matmul) -> Program {
     let (m, n, k) = p.size;
     let (bm, bn, bk) = p.base;
     let row = k * p.bits / 8;
@@ -385,21 +396,22 @@ fn fixpipe(r: &mut Recorder, at: u64, size: (u64, u64), bytes: u64, pitch: u64) 
     record.a = [size.0 as u32, size.1 as u32, bytes as u32, 0];
 }
 
-/// Int8 grouped matmul of 8 groups of 1024 rows, K 1024, N 8192; the vector cores scale, apply a fast Gelu and write
+/// Int8 grouped matmul of `rows` rows in groups of 1024, K 1024, N 8192; the vector cores scale, apply a fast Gelu and write
 /// halves. The result of a tile goes through a ring of `depth` slots in GM.
 #[derive(Clone, Copy, Debug)]
-pub struct Grouped {
-    pub blocks: u32,
-    pub vectors: u32,
-    pub depth: u64,
-    pub base_m: u64,
+pub(crate) struct Grouped {
+    pub(crate) rows: u64,
+    pub(crate) blocks: u32,
+    pub(crate) vectors: u32,
+    pub(crate) depth: u64,
+    pub(crate) base_m: u64,
     /// 3510: what the high-level calls do is one loop over registers, bound by its slowest operation.
-    pub fused: bool,
+    pub(crate) fused: bool,
 }
 
-pub fn grouped(p: &Grouped) -> Program {
+pub(crate) fn grouped(p: &Grouped) -> Program {
     let (k, n, bn, bk, single_n) = (1024u64, 8192u64, 256u64, 128u64, 1024u64);
-    let tiles_m = 8192 / p.base_m;
+    let tiles_m = p.rows / p.base_m;
     let count = tiles_m * (n / single_n);
     let slot = p.base_m * bn * 4;
     let mut r = Recorder::new();
