@@ -4,6 +4,8 @@
 
 mod conformance;
 mod determinism;
+#[cfg(feature = "sim")]
+mod device;
 mod errors;
 mod fixture;
 mod laws;
