@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The library knows its chip when it is compiled: one for each architecture.
+/// There is a library for each architecture: what lies in `lib/chip` knows its chip when it is compiled.
 const ARCHS: [&str; 2] = ["2201", "3510"];
 
 fn main() -> ExitCode {
@@ -28,7 +28,7 @@ fn build() -> Result<(), String> {
     println!("cargo::metadata=include={}", include.display());
     println!("cargo::metadata=lib={}", out.display());
 
-    let files = cpp_files(&sources)?;
+    let (common, chip) = (cpp_files(&sources)?, cpp_files(&sources.join("chip"))?);
     if std::env::var_os("DOCS_RS").is_some() {
         // Archives without members: nothing links them there.
         for arch in ARCHS {
@@ -37,7 +37,7 @@ fn build() -> Result<(), String> {
         }
         return Ok(());
     }
-    let compile = |arch: &str| {
+    let compiler = |folder: &str, files: &[PathBuf]| {
         let mut compiler = cc::Build::new();
         compiler
             .cpp(true)
@@ -48,30 +48,32 @@ fn build() -> Result<(), String> {
             .warnings(false)
             // The hidden symbols keep images that are open at once from meeting.
             .flags(["-ffp-contract=off", "-fno-exceptions", "-fno-rtti", "-fvisibility=hidden", "-Wall", "-Wextra"])
-            .define("__NPU_ARCH__", arch)
             .define("ASCEND_TWIN", "1")
             .include(&include)
             .include(&sources)
             .cargo_metadata(false)
-            .out_dir(out.join(arch))
-            .files(&files);
-        let name = format!("ascend_twin_{arch}");
-        compiler.try_compile(&name).map_err(|error| {
-            format!(
-                "the twin's library does not compile: {error}\nIt needs a C++17 compiler, g++ 11 or clang 14 or later \
-                 (packages `g++` or `clang`); CXX names another one than c++"
-            )
-        })?;
-        let (made, path) = (out.join(arch).join(format!("lib{name}.a")), out.join(format!("lib{name}.a")));
-        std::fs::copy(&made, &path).map(drop).map_err(|error| format!("{}: {error}", made.display()))
+            .out_dir(out.join(folder))
+            .files(files);
+        compiler
     };
-    // Side by side: neither needs the other.
-    std::thread::scope(|scope| {
-        let others: Vec<_> = ARCHS[1..].iter().map(|arch| scope.spawn(|| compile(arch))).collect();
-        let first = compile(ARCHS[0]);
-        let others = others.into_iter().map(|other| other.join().unwrap_or(Err("a compiler's thread ended".to_owned())));
-        others.fold(first, |before, other| before.and(other))
-    })
+    let failed = |error: cc::Error| {
+        format!(
+            "the twin's library does not compile: {error}\nIt needs a C++17 compiler, g++ 11 or clang 14 or later \
+             (packages `g++` or `clang`); CXX names another one than c++"
+        )
+    };
+    let objects = compiler("common", &common).try_compile_intermediates().map_err(failed)?;
+    for arch in ARCHS {
+        let name = format!("ascend_twin_{arch}");
+        compiler(arch, &chip)
+            .define("__NPU_ARCH__", arch)
+            .objects(&objects)
+            .try_compile(&name)
+            .map_err(failed)?;
+        let (made, path) = (out.join(arch).join(format!("lib{name}.a")), out.join(format!("lib{name}.a")));
+        std::fs::copy(&made, &path).map_err(|error| format!("{}: {error}", made.display()))?;
+    }
+    Ok(())
 }
 
 /// The sources in their order: a folder lists them in none.
