@@ -136,7 +136,7 @@ public:
         p.dstStride = static_cast<uint16_t>(rows);
         LoadData(LeftL0(half), Left(stage), LeftScale(stage).template ReinterpretCast<fp8_e8m0_t>(), p, scale);
 
-        scale.xStep = static_cast<uint8_t>(Ceil(tile.columns, kFractalRows));
+        scale.xStep = static_cast<uint8_t>(columns);
         p.dstStride = static_cast<uint16_t>(columns);
         if (transposed_) {
             p.mStep = static_cast<uint16_t>(columns);
