@@ -436,7 +436,8 @@ private:
         VectorBarrier();
         Cast(bits, value, RoundMode::CAST_RINT, count);
         VectorBarrier();
-        ShiftLeft(bits, bits, static_cast<int16_t>(8), n);
+        // Of unsigned numbers, since shifts of signed ones keep the sign.
+        ShiftLeft(bits.ReinterpretCast<uint16_t>(), bits.ReinterpretCast<uint16_t>(), static_cast<uint16_t>(8), n);
         VectorBarrier();
         if (t_.e5m2 == 0) {
             ShiftRight(bits, bits, static_cast<int16_t>(1), n);
