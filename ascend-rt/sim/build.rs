@@ -65,11 +65,7 @@ fn build() -> Result<(), String> {
     let objects = compiler("common", &common).try_compile_intermediates().map_err(failed)?;
     for arch in ARCHS {
         let name = format!("ascend_twin_{arch}");
-        compiler(arch, &chip)
-            .define("__NPU_ARCH__", arch)
-            .objects(&objects)
-            .try_compile(&name)
-            .map_err(failed)?;
+        compiler(arch, &chip).define("__NPU_ARCH__", arch).objects(&objects).try_compile(&name).map_err(failed)?;
         let (made, path) = (out.join(arch).join(format!("lib{name}.a")), out.join(format!("lib{name}.a")));
         std::fs::copy(&made, &path).map_err(|error| format!("{}: {error}", made.display()))?;
     }

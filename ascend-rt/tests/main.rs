@@ -13,6 +13,7 @@ mod drops;
 mod examples;
 mod failures;
 mod library;
+mod loaders;
 mod memory;
 mod open;
 mod profiling;

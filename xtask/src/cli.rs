@@ -77,7 +77,9 @@ pub(crate) enum Verb {
     /// With the words that are for the other program.
     Sim(Vec<String>),
     Doctor,
-    Bindgen { identity: bool },
+    Bindgen {
+        identity: bool,
+    },
     Tidy,
     Ci,
     Help,

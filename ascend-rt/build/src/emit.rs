@@ -189,8 +189,7 @@ mod tests {
         let blob = Blob::new(Arch::Dav3510, PathBuf::from("/target/out/gemm-dav-3510.o"), b"abc");
         let image = Blob::new(Arch::Dav2201, PathBuf::from("/target/out/gemm-dav-2201.twin.so"), b"abc");
         let text = rust("gemm", &Part::built("CANN 9.1.0", vec![blob]), &Part::built("g++ 12", vec![image]));
-        let line =
-            r#"::ascend_rt::Blob::twin(::ascend_rt::Arch::from_number(2201), include_bytes!("gemm-dav-2201.twin.so")),"#;
+        let line = r#"::ascend_rt::Blob::twin(::ascend_rt::Arch::from_number(2201), include_bytes!("gemm-dav-2201.twin.so")),"#;
         assert!(text.contains(line), "{text}");
         let line =
             r#"::ascend_rt::Blob::arch(::ascend_rt::Arch::from_number(3510), include_bytes!("gemm-dav-3510.o")),"#;

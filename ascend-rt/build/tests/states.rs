@@ -27,10 +27,7 @@ fn none_is_a_normal_state_with_one_warning() {
         ["gemm: built without device code: no CANN toolkit: ASCEND_HOME_PATH and ASCEND_TOOLKIT_HOME are not set; \
           nothing in 4 default places"]
     );
-    assert_eq!(
-        starting(&outcome.directives, "rustc-cfg="),
-        [r#"ascend_kernels="none""#, r#"ascend_twin="none""#]
-    );
+    assert_eq!(starting(&outcome.directives, "rustc-cfg="), [r#"ascend_kernels="none""#, r#"ascend_twin="none""#]);
     assert_eq!(
         starting(&outcome.directives, "rustc-check-cfg="),
         [r#"cfg(ascend_kernels, values("none", "built"))"#, r#"cfg(ascend_twin, values("none", "built"))"#]
@@ -53,10 +50,7 @@ fn off_and_the_documentation_host_are_silent() {
         let script = op.script(&[("ASCEND_HOME_PATH", toolkit.root()), (name, Path::new(value))]);
         let outcome = kernel().try_build(&script).unwrap();
         assert_eq!(starting(&outcome.directives, "warning="), [""; 0]);
-        assert_eq!(
-            starting(&outcome.directives, "rustc-cfg="),
-            [r#"ascend_kernels="none""#, r#"ascend_twin="none""#]
-        );
+        assert_eq!(starting(&outcome.directives, "rustc-cfg="), [r#"ascend_kernels="none""#, r#"ascend_twin="none""#]);
         assert!(op.result("kernels.rs").contains(reason));
     }
     assert_eq!(toolkit.calls(&[]), [""; 0], "the compiler was not called");
@@ -80,10 +74,7 @@ fn built_for_both_architectures() {
     let (op, toolkit) = (Crate::new(), Toolkit::new("9.1.0"));
     let outcome = kernel().try_build(&op.script(&[("ASCEND_HOME_PATH", toolkit.root())])).unwrap();
     assert_eq!(outcome.blobs.iter().map(|blob| blob.arch).collect::<Vec<_>>(), [Arch::Dav2201, Arch::Dav3510]);
-    assert_eq!(
-        starting(&outcome.directives, "rustc-cfg="),
-        [r#"ascend_kernels="built""#, r#"ascend_twin="none""#]
-    );
+    assert_eq!(starting(&outcome.directives, "rustc-cfg="), [r#"ascend_kernels="built""#, r#"ascend_twin="none""#]);
     assert_eq!(starting(&outcome.directives, "warning="), [""; 0]);
     let watched: Vec<String> = starting(&outcome.directives, "rerun-if-changed=")
         .into_iter()

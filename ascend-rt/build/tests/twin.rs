@@ -169,7 +169,8 @@ fn images_are_embedded_and_watched() {
     );
     let (rust, json) = (op.result("kernels.rs"), op.result("kernels.json"));
     for arch in ["2201", "3510"] {
-        let line = format!("Blob::twin(::ascend_rt::Arch::from_number({arch}), include_bytes!(\"gemm-dav-{arch}.twin.so\")),");
+        let line =
+            format!("Blob::twin(::ascend_rt::Arch::from_number({arch}), include_bytes!(\"gemm-dav-{arch}.twin.so\")),");
         assert!(rust.contains(&line), "{rust}");
     }
     assert!(rust.contains("TWIN_ORIGIN: &str = \"cxx (a test) 12.2.0: dav-2201, 13 bytes, sha256 "), "{rust}");

@@ -24,7 +24,7 @@ constexpr uint32_t kNobody = ~0u;
 struct Segment {
     uint16_t lo;
     uint16_t hi; // page size is 4096: fits
-    bool undefined;
+    bool undefined; // counts in a workspace only: a page may hold parts of other buffers, which are always defined
     bool atomic; // the last write was atomic; `atomics` holds all since the last plain one
     Touch write; // agent kNobody: none in this launch
     uint64_t stamp; // when it was last written, in order of execution
@@ -37,13 +37,13 @@ public:
     static constexpr uint64_t kPage = 4096;
 
     // Calls f(segment) for pieces that cover [addr, addr + bytes) exactly; they may be changed.
-    template <class F> void visit(uint64_t addr, uint64_t bytes, bool workspace, F f)
+    template <class F> void visit(uint64_t addr, uint64_t bytes, F f)
     {
         while (bytes != 0) {
             const uint64_t page = addr / kPage;
             const auto lo = static_cast<uint32_t>(addr % kPage);
             const auto n = static_cast<uint32_t>(bytes < kPage - lo ? bytes : kPage - lo);
-            auto &segments = page_of(page, workspace);
+            auto &segments = page_of(page);
             visit_page(segments, lo, lo + n, f);
             addr += n;
             bytes -= n;
@@ -69,13 +69,10 @@ public:
         }
     }
 
-    bool any_undefined() const { return undefined_; }
-    void note_undefined() { undefined_ = true; }
-
 private:
     using Page = std::vector<Segment>;
 
-    Page &page_of(uint64_t page, bool workspace)
+    Page &page_of(uint64_t page)
     {
         if (page == last_ && last_page_ != nullptr) {
             return *last_page_;
@@ -85,7 +82,7 @@ private:
             Segment s{};
             s.lo = 0;
             s.hi = static_cast<uint16_t>(kPage);
-            s.undefined = workspace;
+            s.undefined = true;
             s.write.agent = kNobody;
             at->second.push_back(s);
         }
@@ -162,7 +159,6 @@ private:
     std::unordered_map<uint64_t, Page> pages_;
     uint64_t last_ = 0;
     Page *last_page_ = nullptr;
-    bool undefined_ = false;
 };
 
 } // namespace ascend_twin

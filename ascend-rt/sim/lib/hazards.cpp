@@ -230,8 +230,6 @@ void touch_gm(Core &c, Pipe pipe, const Operand &o, uint64_t addr, uint64_t byte
     Launch &l = launch();
     PipeState &p = c.pipe[static_cast<int>(pipe)];
     const uint32_t agent = c.index * kPipes + static_cast<uint32_t>(pipe);
-    const AscendTwinMemory *m = memory_of(addr, bytes);
-    const bool workspace = m != nullptr && m->role == ASCEND_TWIN_WORKSPACE;
     const bool atomic = o.use == Use::Atomic;
     auto ordered = [&](const Touch &t) {
         if (t.agent == kNobody) {
@@ -251,7 +249,7 @@ void touch_gm(Core &c, Pipe pipe, const Operand &o, uint64_t addr, uint64_t byte
     };
     uint64_t at = addr / Gm::kPage * Gm::kPage;
     uint64_t last_lo = UINT64_MAX;
-    l.gm.visit(addr, bytes, workspace, [&](Segment &s) {
+    l.gm.visit(addr, bytes, [&](Segment &s) {
         if (last_lo != UINT64_MAX && s.lo <= last_lo) {
             at += Gm::kPage;
         }
@@ -403,9 +401,7 @@ bool Exec::defined(Mem mem, uint64_t addr, uint64_t bytes, Peer peer)
     bool all = true;
     const AscendTwinMemory *m = memory_of(addr, bytes);
     if (m != nullptr && m->role == ASCEND_TWIN_WORKSPACE) {
-        l.gm.visit(addr, bytes, true, [&](Segment &s) { all = all && !s.undefined; });
-    } else if (l.gm.any_undefined()) {
-        l.gm.look(addr, bytes, [&](const Segment &s) { all = all && !s.undefined; });
+        l.gm.visit(addr, bytes, [&](Segment &s) { all = all && !s.undefined; });
     }
     return all;
 }
@@ -428,10 +424,7 @@ void Exec::define(Mem mem, uint64_t addr, uint64_t bytes, bool value, Peer peer)
              static_cast<unsigned long long>(m == nullptr ? 0 : addr - m->address));
     }
     if (workspace) {
-        l.gm.visit(addr, bytes, true, [&](Segment &s) { s.undefined = !value; });
-        if (!value) {
-            l.gm.note_undefined();
-        }
+        l.gm.visit(addr, bytes, [&](Segment &s) { s.undefined = !value; });
     }
 }
 

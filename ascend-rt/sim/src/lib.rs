@@ -23,7 +23,7 @@ pub use fault::{Fault, Place, Rule};
 pub use image::{Image, Kernel, OpenError, Parameter};
 pub use launch::{Call, Launch, Memory, Mode, Mute, Role, Run, RunError, Sync, Used};
 pub use mutants::{Mutant, Verdict, mutants};
-pub use timeline::{write_page, write_timeline};
 #[cfg(feature = "rt")]
 pub use rt::{configure, install};
 pub use settings::{Settings, SettingsError};
+pub use timeline::{write_page, write_timeline};

@@ -208,13 +208,13 @@ impl Machine {
         let module_name = found.name.clone();
         let names: (Arc<str>, Arc<str>) = (module_name.clone(), name.into());
         let kernel = match &found.own {
-            Some(own) => own.iter().find(|(known, _)| **known == *name).map(|(_, kernel)| kernel.clone()).ok_or_else(
-                || {
+            Some(own) => {
+                own.iter().find(|(known, _)| **known == *name).map(|(_, kernel)| kernel.clone()).ok_or_else(|| {
                     let names: Vec<&str> = own.iter().map(|(known, _)| &**known).collect();
                     let text = format!("module {module_name} has no kernel {name}: it has {}", names.join(", "));
                     Fail::new(ACL_ERROR_RT_KERNEL_LOOKUP, text)
-                },
-            )?,
+                })?
+            }
             None => find(&self.kernels, &names).or_else(|| find(&PROCESS, &names)).ok_or_else(|| {
                 Fail::new(
                     ACL_ERROR_RT_KERNEL_LOOKUP,

@@ -41,7 +41,8 @@ fn check_member(member: &Member, workspace: &Workspace, graph: &Graph) -> Vec<Fi
         if is_library && OF_APPLICATIONS.contains(&name) {
             return Some("applications");
         }
-        (matches!(role, Role::Runtime | Role::Twin) && NOT_IN_THE_RUNTIME.contains(&name)).then_some("the runtime's callers")
+        (matches!(role, Role::Runtime | Role::Twin) && NOT_IN_THE_RUNTIME.contains(&name))
+            .then_some("the runtime's callers")
     };
     for dependency in &member.dependencies {
         // A crate that lists itself for its tests turns on features of its own.

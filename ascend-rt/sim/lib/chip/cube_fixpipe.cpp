@@ -191,9 +191,50 @@ template <class F> void walk(const Out &o, F f)
     }
 }
 
+// Rows of floats without parameters: whole rows at a time.
+void move_rows(Exec &x, const Instr &i)
+{
+    const auto &o = i.get<Out>();
+    const uint8_t *from = x.at(i.operand[0]);
+    uint8_t *to = x.at(i.operand[o.target]);
+    float row[4096];
+    alignas(4) uint8_t out[4096 * 4];
+    const Overflow overflow = o.infinities ? Overflow::Ieee : Overflow::Saturate;
+    for (uint32_t k = 0; k < o.matrices; k++) {
+        for (uint32_t r = 0; r < o.m; r++) {
+            const uint8_t *s = from + k * o.from_matrix + r * o.from_row;
+            uint8_t *d = to + k * o.to_matrix + r * o.to_stride;
+            for (uint32_t j = 0; j < o.n; j += 16) {
+                memcpy(row + j, s + j / 16 * o.from_stride, (o.n - j < 16 ? o.n - j : 16) * 4);
+            }
+            for (uint32_t j = 0; o.relu && j < o.n; j++) {
+                row[j] = row[j] < 0 ? 0.0f : row[j];
+            }
+            const uint8_t *bytes = reinterpret_cast<const uint8_t *>(row);
+            if (o.to_type == ASCEND_TWIN_F16) {
+                f32_to_f16(out, row, o.n, Round::Rint, overflow);
+                bytes = out;
+            } else if (o.to_type == ASCEND_TWIN_BF16) {
+                f32_to_bf16(out, row, o.n, Round::Rint, overflow);
+                bytes = out;
+            }
+            if (o.atomic != 0) {
+                atomic_update(o.atomic, o.atomic_type, d, bytes, static_cast<uint64_t>(o.n) * o.size);
+            } else {
+                memcpy(d, bytes, static_cast<uint64_t>(o.n) * o.size);
+            }
+        }
+    }
+}
+
 void move(Exec &x, const Instr &i)
 {
     const auto &o = i.get<Out>();
+    const How how = kModes[o.mode].how;
+    if (o.layout == CO2Layout::ROW_MAJOR && o.dual == 0 && o.from_type == ASCEND_TWIN_F32 && (how == How::Keep || how == How::Cast)) {
+        move_rows(x, i);
+        return;
+    }
     const uint8_t *from = x.at(i.operand[0]);
     uint8_t *to[2] = {x.at(i.operand[o.target]), nullptr};
     to[1] = o.dual != 0 ? x.at(i.operand[o.target + 1]) : to[0];

@@ -16,17 +16,12 @@ constexpr uint64_t kFractal = 512;
 // Elements of a row of a fractal.
 uint64_t c0(Kind k) { return 256u / k.bits; }
 
-// Moves element by element: positions are counted in elements of `bits` from the start of an operand.
-void move_element(uint8_t *to, uint64_t at, const uint8_t *from, uint64_t index, int bits)
+// Positions are counted in elements of 4 bits from the start of an operand.
+void move_nibble(uint8_t *to, uint64_t at, const uint8_t *from, uint64_t index)
 {
-    if (bits == 4) {
-        const uint8_t v = from[index / 2] >> (index % 2 * 4) & 15;
-        uint8_t &d = to[at / 2];
-        d = static_cast<uint8_t>(at % 2 == 0 ? (d & 0xf0) | v : (d & 0x0f) | v << 4);
-    } else {
-        const uint64_t n = static_cast<uint64_t>(bits) / 8;
-        memcpy(to + at * n, from + index * n, n);
-    }
+    const uint8_t v = from[index / 2] >> (index % 2 * 4) & 15;
+    uint8_t &d = to[at / 2];
+    d = static_cast<uint8_t>(at % 2 == 0 ? (d & 0xf0) | v : (d & 0x0f) | v << 4);
 }
 
 // Two elements share a byte of 4-bit types: the first one sets what the second one can only lower.
@@ -115,32 +110,61 @@ template <class F> void walk_squares(const Squares &q, F f)
 {
     const uint32_t wide = 256u / static_cast<uint32_t>(q.bits); // elements of a row of a fractal
     const auto elements = [&](uint64_t bytes) { return bytes * 8 / static_cast<uint64_t>(q.bits); };
+    const uint64_t from_fractal = elements(q.from_fractal), to_fractal = elements(q.to_fractal);
     for (uint32_t i = 0; i < q.count; i++) {
         const uint64_t from = elements(static_cast<uint64_t>(q.from0 + static_cast<int64_t>(i) * q.from_step));
         const uint64_t to = elements(i * q.to_step);
         // A square is `fractals` fractals below each other (4 and 8 bits), or beside each other (32 bits).
-        for (uint32_t r = 0; r < q.side; r++) {
-            for (uint32_t col = 0; col < q.side; col++) {
-                uint64_t s, d;
-                if (q.bits == 32) {
-                    s = from + col / 8 * elements(q.from_fractal) + r * 8 + col % 8;
-                    d = to + r / 8 * elements(q.to_fractal) + col * 8 + r % 8;
-                } else {
-                    s = from + r / 16 * elements(q.from_fractal) + r % 16 * wide + col;
-                    d = to + col / 16 * elements(q.to_fractal) + col % 16 * wide + r;
+        if (q.bits == 32) {
+            for (uint32_t col = 0; col < 16; col++) {
+                const uint64_t s = from + col / 8 * from_fractal + col % 8, d = to + col * 8;
+                for (uint32_t r = 0; r < 16; r++) {
+                    f(d + r / 8 * to_fractal + r % 8, s + r * 8);
                 }
-                f(d, s);
+            }
+            continue;
+        }
+        for (uint32_t col = 0; col < q.side; col++) {
+            const uint64_t s = from + col, d = to + col / 16 * to_fractal + col % 16 * wide;
+            for (uint32_t r = 0; r < q.side; r += 16) {
+                const uint64_t part = s + r / 16 * from_fractal;
+                for (uint32_t in = 0; in < 16; in++) {
+                    f(d + r + in, part + in * wide);
+                }
             }
         }
     }
 }
 
+// Elements of whole bytes, known at compile time.
+template <class T, class Walk, class Job> void move_typed(const Job &job, Walk walk, uint8_t *to, const uint8_t *from)
+{
+    walk(job, [=](uint64_t d, uint64_t s) { memcpy(to + d * sizeof(T), from + s * sizeof(T), sizeof(T)); });
+}
+
+template <class Walk, class Job> void move_elements(const Job &job, Walk walk, uint8_t *to, const uint8_t *from)
+{
+    switch (job.bits) {
+    case 8:
+        move_typed<uint8_t>(job, walk, to, from);
+        break;
+    case 16:
+        move_typed<uint16_t>(job, walk, to, from);
+        break;
+    case 32:
+        move_typed<uint32_t>(job, walk, to, from);
+        break;
+    default:
+        walk(job, [=](uint64_t d, uint64_t s) { move_nibble(to, d, from, s); });
+        break;
+    }
+}
+
 void move_squares(Exec &x, const Instr &i)
 {
-    const auto &q = i.get<Squares>();
     const uint8_t *from = x.at(i.operand[0]);
     uint8_t *to = x.at(i.operand[1]);
-    walk_squares(q, [&](uint64_t d, uint64_t s) { move_element(to, d, from, s, q.bits); });
+    move_elements(i.get<Squares>(), [](const Squares &q, auto f) { walk_squares(q, f); }, to, from);
 }
 
 void taint_squares(Exec &x, const Instr &i)
@@ -325,10 +349,14 @@ template <class F> void walk_transposed(const Matrix &t, F f)
     const uint64_t wide = 256u / static_cast<uint64_t>(t.bits);
     const auto elements = [&](uint64_t bytes) { return bytes * 8 / static_cast<uint64_t>(t.bits); };
     const uint64_t fractal = elements(kFractal), from = elements(t.from_stride), to = elements(t.to_stride);
+    const uint64_t run = wide < 16 ? wide : 16; // rows of the source that stay in one fractal on both sides
     for (uint64_t col = 0; col < t.k_step * wide; col++) {
-        for (uint64_t r = 0; r < t.m_step * 16ull; r++) {
-            f(col / 16 * fractal + r / wide * to + col % 16 * wide + r % wide,
-              col / wide * from + r / 16 * fractal + r % 16 * wide + col % wide);
+        const uint64_t d0 = col / 16 * fractal + col % 16 * wide, s0 = col / wide * from + col % wide;
+        for (uint64_t r = 0; r < t.m_step * 16ull; r += run) {
+            const uint64_t d = d0 + r / wide * to + r % wide, s = s0 + r / 16 * fractal + r % 16 * wide;
+            for (uint64_t in = 0; in < run; in++) {
+                f(d + in, s + in * wide);
+            }
         }
     }
 }
@@ -340,7 +368,7 @@ void move_matrix(Exec &x, const Instr &i)
         const uint8_t *from = x.at(i.operand[0]);
         uint8_t *to = x.at(i.operand[1]);
         if (t.transposed) {
-            walk_transposed(t, [&](uint64_t d, uint64_t s) { move_element(to, d, from, s, t.bits); });
+            move_elements(t, [](const Matrix &q, auto f) { walk_transposed(q, f); }, to, from);
         } else {
             for (uint32_t k = 0; k < t.k_step; k++) {
                 memcpy(to + k * t.to_stride, from + k * t.from_stride, t.m_step * kFractal);
@@ -513,8 +541,8 @@ struct Conv {
 
 constexpr int64_t kPadding = -1, kNothing = -2;
 
-// Calls f(destination byte of the row, or element for transposed: row, column, source offset or one of the above) for every
-// block of a row: r is the row of the matrix, b the block of columns.
+// Calls f(row of the matrix, block of its columns, offset of the 32 bytes in the source or one of the above), rows up to a
+// multiple of 16.
 template <class F> void walk_conv(const Conv &v, F f)
 {
     const int32_t rows_one = v.m, blocks_one = v.k;
@@ -529,12 +557,13 @@ template <class F> void walk_conv(const Conv &v, F f)
             const int32_t mr = v.m_start + (v.along_k || v.repeats == 1 ? r : r / rows_one * v.repeat_step + r % rows_one);
             int64_t source = kNothing;
             if (mr < v.out) {
-                const int32_t ph = mr / v.out_w * v.stride_h + y, pw = mr % v.out_w * v.stride_w + z;
+                const int32_t line = mr / v.out_w;
+                const int32_t ph = line * v.stride_h + y, pw = (mr - line * v.out_w) * v.stride_w + z;
                 source = ph < 0 || ph >= v.h || pw < 0 || pw >= v.w
                              ? kPadding
                              : v.from0 + ((static_cast<int64_t>(c1) * v.h + ph) * v.w + pw) * 32;
             }
-            f(r, b, source, r < rows);
+            f(r, b, source);
         }
     }
 }
@@ -544,46 +573,69 @@ uint64_t conv_fractal(const Conv &v, uint64_t row, uint64_t column)
     return (v.zz ? row * v.column_fractals + column : column * v.to_stride + row) * kFractal;
 }
 
-void move_conv(Exec &x, const Instr &i)
+// How many fractals of the destination, along rows and columns, the walk fills completely (transposed).
+uint64_t full_rows(const Conv &v) { return static_cast<uint64_t>(v.k) * static_cast<uint64_t>(v.along_k ? v.repeats : 1) * (256 / v.bits) / 16; }
+uint64_t full_columns(const Conv &v)
+{
+    return round_up(static_cast<uint64_t>(v.m) * static_cast<uint64_t>(v.along_k ? 1 : v.repeats), 16) / (256 / v.bits);
+}
+
+template <class T> void scatter_conv(Exec &x, const Instr &i, const uint8_t *padding)
 {
     const auto &v = i.get<Conv>();
     const uint8_t *from = x.at(i.operand[0]);
     uint8_t *to = x.at(i.operand[1]);
     const Operand &o = i.operand[1];
-    const uint64_t size = v.bits / 8, wide = 256 / v.bits;
-    uint8_t padding[32];
-    for (int k = 0; k < 32; k++) {
-        padding[k] = size == 0 ? 0 : static_cast<uint8_t>(v.pad_value >> (static_cast<uint64_t>(k) % size * 8));
+    constexpr uint64_t wide = 32 / sizeof(T);
+    const uint64_t rows = full_rows(v), columns = full_columns(v);
+    // What the walk does not write keeps no value.
+    for (uint64_t r = 0; r < v.row_fractals; r++) {
+        for (uint64_t col = r < rows ? columns : 0; col < v.column_fractals; col++) {
+            x.define(o.mem, o.region.addr + conv_fractal(v, r, col), kFractal, false);
+        }
     }
     static const uint8_t nothing[32] = {0};
-    // What the walk does not write keeps no value.
-    if (v.transposed) {
-        for (uint64_t r = 0; r < v.row_fractals; r++) {
-            for (uint64_t col = 0; col < v.column_fractals; col++) {
-                const bool edge = (r + 1) * 16 > static_cast<uint64_t>(v.k) * static_cast<uint64_t>(v.along_k ? v.repeats : 1) * wide ||
-                                  (col + 1) * wide > round_up(static_cast<uint64_t>(v.m) * static_cast<uint64_t>(v.along_k ? 1 : v.repeats), 16);
-                if (edge) {
-                    x.define(o.mem, o.region.addr + conv_fractal(v, r, col), kFractal, false);
-                }
-            }
-        }
-    }
-    walk_conv(v, [&](int32_t r, int32_t b, int64_t source, bool) {
+    walk_conv(v, [&](int32_t r, int32_t b, int64_t source) {
         const uint8_t *s = source == kPadding ? padding : source == kNothing ? nothing : from + source;
         const auto ur = static_cast<uint64_t>(r), ub = static_cast<uint64_t>(b);
-        if (!v.transposed) {
-            const uint64_t d = conv_fractal(v, ur / 16, ub) + ur % 16 * 32;
-            memcpy(to + d, s, 32);
-            if (source == kNothing) {
-                x.define(o.mem, o.region.addr + d, 32, false);
-            }
-            return;
-        }
         for (uint64_t e = 0; e < wide; e++) {
             const uint64_t row = ub * wide + e;
-            const uint64_t d = conv_fractal(v, row / 16, ur / wide) + row % 16 * 32 + ur % wide * size;
-            memcpy(to + d, s + e * size, size);
-            x.define(o.mem, o.region.addr + d, size, source != kNothing);
+            const uint64_t d = conv_fractal(v, row / 16, ur / wide) + (row % 16 * wide + ur % wide) * sizeof(T);
+            memcpy(to + d, s + e * sizeof(T), sizeof(T));
+            if (source == kNothing) {
+                x.define(o.mem, o.region.addr + d, sizeof(T), false);
+            } else if (row / 16 >= rows || ur / wide >= columns) {
+                x.define(o.mem, o.region.addr + d, sizeof(T), true);
+            }
+        }
+    });
+}
+
+void move_conv(Exec &x, const Instr &i)
+{
+    const auto &v = i.get<Conv>();
+    const uint64_t size = v.bits / 8;
+    uint8_t padding[32];
+    for (uint64_t k = 0; k < 32; k++) {
+        padding[k] = size == 0 ? 0 : static_cast<uint8_t>(v.pad_value >> (k % size * 8));
+    }
+    if (v.transposed) {
+        size == 1 ? scatter_conv<uint8_t>(x, i, padding) : size == 2 ? scatter_conv<uint16_t>(x, i, padding) : scatter_conv<uint32_t>(x, i, padding);
+        return;
+    }
+    const uint8_t *from = x.at(i.operand[0]);
+    uint8_t *to = x.at(i.operand[1]);
+    const Operand &o = i.operand[1];
+    walk_conv(v, [&](int32_t r, int32_t b, int64_t source) {
+        const auto ur = static_cast<uint64_t>(r), ub = static_cast<uint64_t>(b);
+        const uint64_t d = conv_fractal(v, ur / 16, ub) + ur % 16 * 32;
+        if (source >= 0) {
+            memcpy(to + d, from + source, 32);
+        } else if (source == kPadding) {
+            memcpy(to + d, padding, 32);
+        } else {
+            memset(to + d, 0, 32);
+            x.define(o.mem, o.region.addr + d, 32, false);
         }
     });
 }
@@ -598,7 +650,7 @@ void taint_conv(Exec &x, const Instr &i)
             x.define(to.mem, to.region.addr + k * to.region.pitch1 + j * to.region.pitch2, to.region.bytes, false);
         }
     }
-    walk_conv(v, [&](int32_t r, int32_t b, int64_t source, bool) {
+    walk_conv(v, [&](int32_t r, int32_t b, int64_t source) {
         const auto ur = static_cast<uint64_t>(r), ub = static_cast<uint64_t>(b);
         const auto one = [&](uint64_t d, uint64_t offset, uint64_t bytes) {
             if (source < 0) {

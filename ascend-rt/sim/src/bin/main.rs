@@ -146,11 +146,8 @@ fn described(run: &Run, launch: &Launch<'_>) -> String {
 
 /// The predicted time and what it is made of.
 fn predicted(program: &Program, timeline: &Timeline) -> String {
-    let mut text = format!(
-        "  predicted       {:.2} us, bound by {}\n",
-        timeline.microseconds(),
-        timeline.bound().name()
-    );
+    let mut text =
+        format!("  predicted       {:.2} us, bound by {}\n", timeline.microseconds(), timeline.bound().name());
     for (cube, kind) in [(true, "cube cores"), (false, "vector cores")] {
         let whole = timeline.mean_cycles(cube);
         let share = |pipe: usize| 100.0 * timeline.mean_busy(cube, pipe) / whole;

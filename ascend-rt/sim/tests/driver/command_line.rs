@@ -86,7 +86,10 @@ fn an_image_is_run_as_it_is() {
     let args = "--arg in:f32:8 --arg in:f32:8 --arg out:f32:8 --arg u32:8 --arg f32:2";
     let (code, out, err) = texts(&run(folder.path(), &format!("k.so --soc a2 --entry add {args} --mode chaos:5")));
     assert_eq!(code, Some(0), "{out}{err}");
-    assert!(out.starts_with("1 of add on Ascend910B2 verbose 0 seed 5\nadd on Ascend910B2, 1 blocks, chaos:5\n"), "{out}");
+    assert!(
+        out.starts_with("1 of add on Ascend910B2 verbose 0 seed 5\nadd on Ascend910B2, 1 blocks, chaos:5\n"),
+        "{out}"
+    );
     // Fewer elements than the kernel is told: a fault, and the report is all there is.
     let args = "--arg in:f32:8 --arg in:f32:7 --arg out:f32:8 --arg u32:8 --arg f32:2";
     let (code, _, err) = texts(&run(folder.path(), &format!("k.so --soc a2 --entry add {args}")));

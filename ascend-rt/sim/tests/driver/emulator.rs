@@ -8,9 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ascend_rt::host::{Chip, HostConfig};
 use ascend_rt::kernel::Target;
-use ascend_rt::{
-    Arch, Blob, CaptureMode, Choice, Context, ErrorKind, Launch, Module, Queue, Runtime, kernel, tiling,
-};
+use ascend_rt::{Arch, Blob, CaptureMode, Choice, Context, ErrorKind, Launch, Module, Queue, Runtime, kernel, tiling};
 use ascend_sim::{Mode, Settings};
 
 use crate::fake::{self, Folder};
@@ -70,6 +68,36 @@ fn a_module_is_loaded_and_its_kernel_launched() {
         assert_eq!(stream.download(&z).unwrap(), [22.0, 24.0, 26.0]);
         assert!(context.runtime().host().unwrap().now() > before, "the launch takes time of the virtual clock");
     }
+}
+
+#[test]
+fn each_launch_leaves_its_timeline() {
+    let folder = Folder::new();
+    let path = folder.path().join("t.json");
+    let _one = configured(Settings { trace: Some(path.clone()), ..Settings::default() });
+    let context = context("Ascend910B3");
+    let stream = context.stream().unwrap();
+    let module = Module::load(&context, &blobs()).unwrap();
+    let add = module.kernel::<Add<'_>>().unwrap();
+    let x = stream.upload(&[1.0f32; 3]).unwrap();
+    let mut z = stream.upload(&[0.0f32; 3]).unwrap();
+    for _ in 0..2 {
+        let args = Add { x: (&x).into(), y: (&x).into(), z: (&mut z).into(), n: 3, scale: 1.0 };
+        // SAFETY: the buffers have three elements.
+        unsafe { add.launch(&stream, Launch::blocks(1), args) }.unwrap();
+        stream.synchronize().unwrap();
+    }
+    for name in ["t.json", "t-2.json"] {
+        let text = std::fs::read_to_string(folder.path().join(name)).unwrap();
+        assert!(text.contains("\"Add\"") && text.contains("MTE2"), "{text}");
+    }
+    // A path that cannot be written is an error that names the variable.
+    ascend_sim::configure(Some(Settings { trace: Some(folder.path().join("no/t.json")), ..Settings::default() }));
+    let args = Add { x: (&x).into(), y: (&x).into(), z: (&mut z).into(), n: 3, scale: 1.0 };
+    // SAFETY: as above.
+    unsafe { add.launch(&stream, Launch::blocks(1), args) }.unwrap();
+    let error = stream.synchronize().unwrap_err();
+    assert!(error.message().unwrap().contains("ASCEND_SIM_TRACE: "), "{error:#}");
 }
 
 #[test]

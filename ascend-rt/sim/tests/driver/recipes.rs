@@ -32,7 +32,8 @@ extern "C" __global__ __aicore__ void broken(Pair pair)
 }
 "#;
 
-const HEADER: &str = "#pragma once\n#include <stdint.h>\nstruct Pair { uint32_t a, b; };\n#ifndef SHARED\n#define SHARED 100\n#endif\n";
+const HEADER: &str =
+    "#pragma once\n#include <stdint.h>\nstruct Pair { uint32_t a, b; };\n#ifndef SHARED\n#define SHARED 100\n#endif\n";
 
 fn folder() -> Folder {
     let folder = Folder::new();
@@ -72,7 +73,11 @@ fn a_source_becomes_an_image_that_runs() {
         let Err(RunError::Fault(fault)) = launch.run() else { panic!("it breaks a rule") };
         assert_eq!((&fault.rule, fault.message.as_str()), (&Rule::Assert, &*format!("7 and 8 on dav-{number}")));
         let line = SOURCE.lines().position(|line| line.contains("Rule::Assert")).unwrap() as u32 + 1;
-        assert_eq!(fault.site.as_ref().unwrap().to_string(), format!("kernel/shift.cpp:{line}"), "relative to the root");
+        assert_eq!(
+            fault.site.as_ref().unwrap().to_string(),
+            format!("kernel/shift.cpp:{line}"),
+            "relative to the root"
+        );
         assert!(fault.report(folder.path()).contains("|     ascend_twin::fail("), "{}", fault.report(folder.path()));
     }
 }
@@ -113,7 +118,8 @@ fn which_kernels_a_source_has() {
 #[test]
 fn what_does_not_compile_says_why() {
     let folder = Folder::new();
-    let source = folder.file("k.cpp", "#include \"kernel_operator.h\"\n__global__ void k(GM_ADDR x) { NoSuchCall(x); }\n");
+    let source =
+        folder.file("k.cpp", "#include \"kernel_operator.h\"\n__global__ void k(GM_ADDR x) { NoSuchCall(x); }\n");
     let recipe = kernel_of(&source, folder.path(), None, None).unwrap();
     let message = compile(&recipe, Arch::Dav2201).unwrap_err().to_string();
     assert!(message.contains("NoSuchCall") && message.contains("command: "), "{message}");

@@ -14,7 +14,7 @@ constexpr uint32_t align(uint32_t n, uint32_t d) { return (n + d - 1) / d * d; }
 int a_of(size_t i) { return static_cast<int>(i * 7 % 11) - 5; }
 int b_of(size_t i) { return static_cast<int>(i * 5 % 9) - 4; }
 
-template <class T> constexpr uint32_t c0() { return 256 / ascend_twin::BitsOf<T>::value; }
+template <class T> constexpr uint32_t c0() { return 256 / ascend_twin::ElementBits<T>::value; }
 
 // A matrix of rows x columns in GM to L1 in NZ form with `rows16` rows.
 template <class T>
@@ -341,7 +341,7 @@ namespace {
 // Products of scaled operands: values by code, scales by position.
 template <class T> void scaled(example::Scratch &gm, uint32_t m, uint32_t n, uint32_t k, double (*number)(int))
 {
-    constexpr bool nibbles = ascend_twin::BitsOf<T>::value == 4;
+    constexpr bool nibbles = ascend_twin::ElementBits<T>::value == 4;
     const uint32_t row = nibbles ? k / 2 : k; // bytes
     const auto code = [](size_t r, size_t q) { return static_cast<int>((r * 5 + q * 3) % 16); };
     const auto scale = [](size_t r, size_t g) { return static_cast<int>((r + 2 * g) % 5) - 2; };

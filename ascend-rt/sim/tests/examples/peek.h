@@ -39,7 +39,7 @@ inline void peek_bytes(ascend_twin::Mem mem, uint64_t addr, uint64_t to, uint64_
 template <class T> void peek(const AscendC::GlobalTensor<T> &g, const AscendC::LocalTensor<T> &l, uint32_t count,
                              ascend_twin::Site site = ascend_twin::Site::here())
 {
-    peek_bytes(l.twin_mem(), l.twin_addr(), g.twin_addr(), count * ascend_twin::BitsOf<T>::value / 8, ascend_twin::Peer::Self, site);
+    peek_bytes(l.twin_mem(), l.twin_addr(), g.twin_addr(), count * ascend_twin::ElementBits<T>::value / 8, ascend_twin::Peer::Self, site);
 }
 
 // A byte per byte of the tensor: 1 where it is defined.

@@ -884,7 +884,10 @@ __aicore__ inline void QueueAndHand(GM_ADDR in, GM_ADDR out, bool fetch)
     pipe.InitBuffer(buffer, 1024);
     pipe.InitBuffer(y, 2, 1024);
     LocalTensor<float> b = buffer.Get<float>();
-    int32_t id = fetch ? GetTPipePtr()->FetchEventID(HardEvent::MTE2_V) : EVENT_ID0;
+    int32_t id = 0;
+    if (fetch) {
+        id = GetTPipePtr()->FetchEventID(HardEvent::MTE2_V);
+    }
     DataCopy(b, Floats(in, 4096), 256);
     SetFlag<HardEvent::MTE2_V>(id);
     for (uint32_t i = 0; i < 3; i++) {
@@ -943,6 +946,8 @@ extern "C" __global__ __aicore__ void queue_without_a_free_buffer(GM_ADDR in, GM
     pipe.InitBuffer(q, 1, 1024);
     LocalTensor<float> a = q.AllocTensor<float>();
     LocalTensor<float> b = q.AllocTensor<float>();
+    (void)a;
+    (void)b;
 }
 extern "C" __global__ __aicore__ void queue_freed_twice(GM_ADDR in, GM_ADDR out, GM_ADDR work)
 {
@@ -982,6 +987,7 @@ extern "C" __global__ __aicore__ void queue_empty(GM_ADDR in, GM_ADDR out, GM_AD
     TQue<TPosition::VECIN, 1> q;
     pipe.InitBuffer(q, 1, 1024);
     LocalTensor<float> a = q.DeQue<float>();
+    (void)a;
 }
 extern "C" __global__ __aicore__ void queue_leak(GM_ADDR in, GM_ADDR out, GM_ADDR work)
 {
@@ -990,6 +996,7 @@ extern "C" __global__ __aicore__ void queue_leak(GM_ADDR in, GM_ADDR out, GM_ADD
     TQue<TPosition::VECIN, 1> q;
     pipe.InitBuffer(q, 1, 1024);
     LocalTensor<float> a = q.AllocTensor<float>();
+    (void)a;
 }
 extern "C" __global__ __aicore__ void queue_left_full(GM_ADDR in, GM_ADDR out, GM_ADDR work)
 {
@@ -1022,6 +1029,7 @@ extern "C" __global__ __aicore__ void queue_never_initialised(GM_ADDR in, GM_ADD
     TPipe pipe;
     TQue<TPosition::VECIN, 1> q;
     LocalTensor<float> a = q.AllocTensor<float>();
+    (void)a;
 }
 extern "C" __global__ __aicore__ void queue_nine_buffers(GM_ADDR in, GM_ADDR out, GM_ADDR work)
 {
@@ -1045,4 +1053,5 @@ extern "C" __global__ __aicore__ void queue_after_reset(GM_ADDR in, GM_ADDR out,
     pipe.InitBuffer(q, 1, 1024);
     pipe.Reset();
     LocalTensor<float> a = q.AllocTensor<float>();
+    (void)a;
 }

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//
+// chips: 2201 3510
+// says: ascend-sim: `Reg::RegTensor` of the AscendC API is not available on the twin
+
+#include "kernel_operator.h"
+
+using namespace AscendC;
+
+extern "C" __global__ __aicore__ void vector_registers(GM_ADDR in)
+{
+    KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
+    Reg::RegTensor<float> r;
+    (void)r;
+}
