@@ -30,7 +30,7 @@ constexpr uint32_t kRightBytes = kTileColumns * kDepth * sizeof(bfloat16_t);
 constexpr uint32_t kStageBytes = kLeftBytes + kRightBytes;
 constexpr uint32_t kL0Bytes = 32 * 1024; // of one of two buffers
 constexpr uint32_t kFractal = kFractalRows * 16; // elements
-constexpr uint32_t kSlots = 4; // of the ring
+constexpr uint32_t kSlots = 8; // of the ring
 
 static_assert(2 * kStageBytes <= kL1Bytes, "L1");
 static_assert(kTileRows * kStep * sizeof(bfloat16_t) <= kL0Bytes, "L0A");
@@ -40,6 +40,9 @@ static_assert(kSums * kSumBytes <= 128 * 1024, "L0C");
 __aicore__ inline void VectorBarrier() { PipeBarrier<PIPE_V>(); }
 
 __aicore__ inline bool NeedsVectors(const FinalizeTiling &) { return true; }
+
+// Activations and weights have the same order of inputs, which the product does not depend on: in each `kDepth` of them,
+// those at even places, then those at odd ones. A 16-bit word holds one of each.
 
 // Columns of a tile in its slot where K is not contiguous.
 __aicore__ inline uint32_t SlotPitch(uint32_t columns) { return RoundUp(columns, 32); }
@@ -66,7 +69,9 @@ public:
         GlobalTensor<bfloat16_t> slot = ring_[slot_ * kTileColumns * kDepth];
         CrossCoreWaitFlag<2, PIPE_MTE2>(kWeightsFull);
         if (transposed_) {
-            ToFractals(Right(stage), slot, tile.columns, depth, depth, RoundUp(tile.columns, kFractalRows));
+            uint32_t columns = RoundUp(tile.columns, kFractalRows), part = depth / 2;
+            ToFractals(Right(stage), slot, tile.columns, part, part, columns);
+            ToFractals(Right(stage)[part * columns], slot[part * tile.columns], tile.columns, part, part, columns);
         } else {
             ToFractals(Right(stage), slot, depth, tile.columns, SlotPitch(tile.columns), depth);
         }
@@ -160,9 +165,8 @@ __aicore__ inline void Store(const GlobalTensor<float> &to, const LocalTensor<fl
 }
 
 // What vector cores do before the products are there: they dequantise, first their part of the activations, then, for
-// each tile of the cube core of their block, half of the weights. A slice of 8192 codes goes through
-//
-//   bytes -> half -> INT16 -> the bits of a half that is the code's value, or 2^-8 of it for E4M3 -> F32 * scale -> BF16
+// each tile of the cube core of their block, half of the weights. A slice of 8192 codes becomes the bits of halfs that are
+// the codes' values, or 2^-8 of them for E4M3, then F32, times the scales, then BF16.
 class Prepare {
 public:
     __aicore__ inline void Run(const Arguments &a, Groups &groups, uint32_t &status)
@@ -185,7 +189,9 @@ public:
             SetFlag<HardEvent::V_MTE2>(b);
             SetFlag<HardEvent::MTE3_V>(b);
         }
-        Duplicate(Int16(kSignAt, 16), static_cast<int16_t>(-0x4080), 16); // 0xbf80
+        SetFlag<HardEvent::V_MTE2>(kScaleEvent);
+        // What is left of a word: sign and value of E4M3 below it, or E5M2.
+        Duplicate(Int16(kKeepAt, 16), static_cast<int16_t>(t_.e5m2 == 0 ? 0xbf80 - 0x10000 : 0xff00 - 0x10000), 16);
         Duplicate(Half(kLowestAt, kScales), static_cast<half>(127.0f), kScales);
         Duplicate(Half(kHighestAt, kScales), static_cast<half>(127.0f), kScales);
         VectorBarrier();
@@ -198,8 +204,9 @@ public:
         uint32_t half = static_cast<uint32_t>(GetSubBlockIdx());
         Tile tile;
         while (tiles.Next(tile)) {
-            for (uint32_t k0 = 0; k0 < t_.k; k0 += kDepth) {
-                Weights(tile, k0, Min(kDepth, t_.k - k0), half);
+            uint32_t step = t_.transposed != 0 ? kSpan : kDepth;
+            for (uint32_t k0 = 0; k0 < t_.k; k0 += step) {
+                Weights(tile, k0, Min(step, t_.k - k0), half);
             }
         }
         for (uint32_t i = 0; i < Min(used_, kSlots); i++) {
@@ -209,6 +216,7 @@ public:
             WaitFlag<HardEvent::V_MTE2>(b);
             WaitFlag<HardEvent::MTE3_V>(b);
         }
+        WaitFlag<HardEvent::V_MTE2>(kScaleEvent);
         if (!ScalesAreExact()) {
             status |= kBadScale;
         }
@@ -216,11 +224,13 @@ public:
 
 private:
     static constexpr uint32_t kCodes = 8192; // of a slice
-    static constexpr uint32_t kLines = 32; // of a slice where K is contiguous
-    static constexpr uint32_t kScales = kLines * 32;
+    static constexpr uint32_t kLines = kCodes / kDepth; // of a slice where K is contiguous
+    static constexpr uint32_t kSpan = 1024; // inputs whose scales, a block of 32 bytes of each line, are read at a time
+    static constexpr uint32_t kScales = kLines * kSpan / kGroup;
+    static constexpr int32_t kScaleEvent = 2;
     static constexpr uint32_t kInAt = 0; // 2 x [kCodes] bytes
-    static constexpr uint32_t kScaleInAt = kInAt + 2 * kCodes; // 2 x [kScales] bytes
-    static constexpr uint32_t kHalfAt = kScaleInAt + 2 * kScales; // [kCodes] half
+    static constexpr uint32_t kScaleInAt = kInAt + 2 * kCodes; // [kScales] bytes
+    static constexpr uint32_t kHalfAt = kScaleInAt + kScales; // [kCodes] half
     static constexpr uint32_t kWideAt = kHalfAt + kCodes * 2; // [kCodes] F32
     static constexpr uint32_t kOutAt = kWideAt + kCodes * 4; // 2 x [kCodes] BF16
     static constexpr uint32_t kScaleHalfAt = kOutAt + 2 * kCodes * 2; // [kScales] half
@@ -229,8 +239,8 @@ private:
     static constexpr uint32_t kSpreadAt = kExtraAt + kScales * 4; // [kScales][8] F32
     static constexpr uint32_t kLowestAt = kSpreadAt + kScales * 32; // [kScales] half
     static constexpr uint32_t kHighestAt = kLowestAt + kScales * 2; // [kScales] half
-    static constexpr uint32_t kSignAt = kHighestAt + kScales * 2; // 16 INT16
-    static_assert(kSignAt + 32 <= kUbBytes, "UB");
+    static constexpr uint32_t kKeepAt = kHighestAt + kScales * 2; // 16 INT16
+    static_assert(kKeepAt + 32 <= kUbBytes, "UB");
 
     __aicore__ inline static LocalTensor<half> Half(uint32_t at, uint32_t count)
     {
@@ -251,31 +261,31 @@ private:
 
     __aicore__ inline void Activations(uint32_t rows, uint32_t worker, uint32_t workers)
     {
-        uint32_t parts = Ceil(t_.k, kDepth), units = Ceil(rows, kLines) * parts;
+        uint32_t parts = Ceil(t_.k, kSpan), units = Ceil(rows, kLines) * parts;
         for (uint32_t unit = worker; unit < units; unit += workers) {
-            uint32_t row = unit / parts * kLines, k0 = unit % parts * kDepth;
-            uint32_t lines = Min(kLines, rows - row), depth = Min(kDepth, t_.k - k0);
+            uint32_t row = unit / parts * kLines, k0 = unit % parts * kSpan;
+            uint32_t lines = Min(kLines, rows - row), depth = Min(kSpan, t_.k - k0);
             uint64_t at = static_cast<uint64_t>(row) * t_.k + k0;
-            AlongLines(x_[at], xScale_[static_cast<uint64_t>(row) * pairs_ * 2 + k0 / kGroup], lines, depth);
-            DataCopyParams put;
-            put.blockCount = static_cast<uint16_t>(lines);
-            put.blockLen = static_cast<uint16_t>(depth / 16);
-            put.srcStride = 0;
-            put.dstStride = static_cast<uint16_t>((t_.k - depth) / 16);
-            DataCopy(wideX_[at], Out(), put);
-            Stored();
+            Scales(xScale_[static_cast<uint64_t>(row) * pairs_ * 2 + k0 / kGroup], lines, depth);
+            for (uint32_t k = 0; k < depth; k += kDepth) {
+                uint32_t part = Min(kDepth, depth - k) / 2;
+                AlongLines(x_[at + k], lines, k, 2 * part);
+                Put(wideX_[at + k], Out(), lines, part, 0, t_.k - part);
+                Put(wideX_[at + k + part], Out()[lines * part], lines, part, 0, t_.k - part);
+                Stored();
+            }
         }
     }
 
-    // This core's half of a slot.
+    // This core's half of some slots.
     __aicore__ inline void Weights(const Tile &tile, uint32_t k0, uint32_t depth, uint32_t half)
     {
-        uint32_t slot = used_ % kSlots;
-        if (used_ >= kSlots) {
-            CrossCoreWaitFlag<2, PIPE_MTE3>(kWeightsFree);
+        uint32_t slots = Ceil(depth, kDepth);
+        for (uint32_t i = 0; i < slots; i++) {
+            if (used_ + i >= kSlots) {
+                CrossCoreWaitFlag<2, PIPE_MTE3>(kWeightsFree);
+            }
         }
-        used_++;
-        GlobalTensor<bfloat16_t> to = ring_[slot * kTileColumns * kDepth];
         uint64_t matrix = static_cast<uint64_t>(tile.expert) * t_.k * t_.n;
         uint64_t scales = t_.scale_per_expert != 0 ? static_cast<uint64_t>(tile.expert) * pairs_ * t_.n * 2 : 0;
         if (t_.transposed != 0) {
@@ -284,24 +294,49 @@ private:
             for (uint32_t line = begin; line < end; line += kLines) {
                 uint32_t lines = Min(kLines, end - line);
                 uint64_t column = tile.column + line;
-                AlongLines(w_[matrix + column * t_.k + k0], wScale_[scales + column * pairs_ * 2 + k0 / kGroup], lines, depth);
-                DataCopy(to[line * depth], Out(), lines * depth);
-                Stored();
+                Scales(wScale_[scales + column * pairs_ * 2 + k0 / kGroup], lines, depth);
+                for (uint32_t i = 0; i < slots; i++) {
+                    uint32_t k = i * kDepth, part = Min(kDepth, depth - k) / 2;
+                    AlongLines(w_[matrix + column * t_.k + k0 + k], lines, k, 2 * part);
+                    GlobalTensor<bfloat16_t> to = Slot(i);
+                    DataCopy(to[line * part], Out(), lines * part);
+                    DataCopy(to[(tile.columns + line) * part], Out()[lines * part], lines * part);
+                    Stored();
+                }
             }
         } else {
+            GlobalTensor<bfloat16_t> to = Slot(0);
             uint32_t pairs = Ceil(depth, kPair), middle = pairs / 2;
             uint32_t begin = half == 0 ? 0 : middle, end = half == 0 ? middle : pairs;
             uint32_t pitch = SlotPitch(tile.columns);
             for (uint32_t pair = begin; pair < end; pair++) {
                 uint64_t k = k0 + pair * kPair;
-                uint32_t lines = Min(kPair, depth - pair * kPair);
+                uint32_t lines = Min(kPair, depth - pair * kPair), line = pair * kPair / 2;
                 AcrossLines(w_[matrix + k * t_.n + tile.column], wScale_[scales + (k / kPair * t_.n + tile.column) * 2], lines,
                             tile.columns);
-                DataCopy(to[pair * kPair * pitch], Out(), lines * pitch);
+                Put(to[line * pitch], Out(), lines / 2, pitch, pitch, 0);
+                Put(to[(depth / 2 + line) * pitch], Out()[pitch], lines / 2, pitch, pitch, 0);
                 Stored();
             }
         }
-        CrossCoreSetFlag<2, PIPE_MTE3>(kWeightsFull);
+        for (uint32_t i = 0; i < slots; i++) {
+            CrossCoreSetFlag<2, PIPE_MTE3>(kWeightsFull);
+        }
+        used_ += slots;
+    }
+    // The slot after those in use.
+    __aicore__ inline GlobalTensor<bfloat16_t> Slot(uint32_t i) const { return ring_[(used_ + i) % kSlots * kTileColumns * kDepth]; }
+
+    // Lines of `width` values, gaps between them.
+    __aicore__ inline static void Put(const GlobalTensor<bfloat16_t> &to, const LocalTensor<bfloat16_t> &from, uint32_t lines,
+                                      uint32_t width, uint32_t fromGap, uint32_t toGap)
+    {
+        DataCopyParams put;
+        put.blockCount = static_cast<uint16_t>(lines);
+        put.blockLen = static_cast<uint16_t>(width / 16);
+        put.srcStride = static_cast<uint16_t>(fromGap / 16);
+        put.dstStride = static_cast<uint16_t>(toGap / 16);
+        DataCopy(to, from, put);
     }
 
     // Where the slice's result lies once AlongLines or AcrossLines is done; MTE3 may read it until Stored.
@@ -315,30 +350,58 @@ private:
         buffer_ = 1 - buffer_;
     }
 
-    // Lines along K: each 32 values of a line have a scale.
-    __aicore__ inline void AlongLines(const GlobalTensor<uint8_t> &codes, const GlobalTensor<uint8_t> &scales, uint32_t lines,
-                                      uint32_t depth)
+    // The scales of lines along K, 32 of each line, eight copies of each.
+    __aicore__ inline void Scales(const GlobalTensor<uint8_t> &scales, uint32_t lines, uint32_t depth)
     {
-        uint32_t groups = depth / kGroup, count = lines * depth, scaleCount = lines * 32;
+        uint32_t count = lines * kSpan / kGroup;
+        WaitFlag<HardEvent::V_MTE2>(kScaleEvent);
+        GetLines(ScaleIn(), scales, lines, depth / kGroup, pairs_ * 2, 127);
+        SetFlag<HardEvent::MTE2_V>(kScaleEvent);
+        WaitFlag<HardEvent::MTE2_V>(kScaleEvent);
+        Cast(Half(kScaleHalfAt, kScales), ScaleIn(), RoundMode::CAST_NONE, count);
+        SetFlag<HardEvent::V_MTE2>(kScaleEvent);
+        ScaleValues(count);
+        Brcb(Float(kSpreadAt, kScales * 8), Float(kScaleAt, kScales), static_cast<uint8_t>(count / 8), {1, 8});
+        VectorBarrier();
+    }
+    // Values `k` on of those lines: those at even places of all lines, then those at odd ones.
+    __aicore__ inline void AlongLines(const GlobalTensor<uint8_t> &codes, uint32_t lines, uint32_t k, uint32_t depth)
+    {
+        uint32_t words = lines * depth / 2;
         WaitFlag<HardEvent::V_MTE2>(buffer_);
         GetLines(In(), codes, lines, depth, t_.k, 0);
-        // Each line's scales fill a block of 32 bytes, so that all of them are defined.
-        GetLines(ScaleIn(), scales, lines, groups, pairs_ * 2, 127);
         SetFlag<HardEvent::MTE2_V>(buffer_);
         WaitFlag<HardEvent::MTE2_V>(buffer_);
-        ToHalf(count);
-        Cast(Half(kScaleHalfAt, kScales), ScaleIn(), RoundMode::CAST_NONE, scaleCount);
-        SetFlag<HardEvent::V_MTE2>(buffer_);
-        ScaleValues(scaleCount);
-        Brcb(Float(kSpreadAt, kScales * 8), Float(kScaleAt, kScales), static_cast<uint8_t>(scaleCount / 8), {1, 8});
-        Unpack(count);
-        // Blocks of 8 values: a scale has four, so every instruction takes every fourth block.
-        LocalTensor<float> wide = Float(kWideAt, kCodes);
-        BinaryRepeatParams p(4, 4, 1, depth / 8, depth / 8, 32);
-        for (uint32_t i = 0; i < 4; i++) {
-            Mul(wide[i * 8], wide[i * 8], Float(kSpreadAt, kScales * 8), static_cast<uint64_t>(groups * 8), static_cast<uint8_t>(lines), p);
+        LocalTensor<uint16_t> word = In().ReinterpretCast<uint16_t>();
+        LocalTensor<int16_t> bits = Int16(kHalfAt, kCodes);
+        int32_t n = static_cast<int32_t>(words);
+        ShiftLeft(bits.ReinterpretCast<uint16_t>(), word, static_cast<uint16_t>(8), n);
+        if (t_.e5m2 == 0) {
+            ShiftRight(bits[words], word.ReinterpretCast<int16_t>(), static_cast<int16_t>(1), n);
+            SetFlag<HardEvent::V_MTE2>(buffer_);
+            VectorBarrier();
+            ShiftRight(bits, bits, static_cast<int16_t>(1), n);
+            VectorBarrier();
+            Keep(bits, bits, 2 * words);
+            VectorBarrier();
+            FindNan(2 * words);
+        } else {
+            Keep(bits[words], word.ReinterpretCast<int16_t>(), words);
+            SetFlag<HardEvent::V_MTE2>(buffer_);
+            VectorBarrier();
         }
-        Narrow(count);
+        LocalTensor<float> wide = Float(kWideAt, kCodes);
+        Cast(wide, Half(kHalfAt, kCodes), RoundMode::CAST_NONE, 2 * words);
+        VectorBarrier();
+        // Blocks of 8 values: a scale has two at even places and two at odd ones.
+        uint32_t groups = depth / kGroup, pitch = depth / 2 / 8;
+        LocalTensor<float> scale = Float(kSpreadAt, kScales * 8)[k / kGroup * 8];
+        BinaryRepeatParams p(2, 2, 1, pitch, pitch, kSpan / kGroup);
+        for (uint32_t i = 0; i < 4; i++) {
+            LocalTensor<float> part = wide[i / 2 * words + i % 2 * 8];
+            Mul(part, part, scale, static_cast<uint64_t>(groups * 8), static_cast<uint8_t>(lines), p);
+        }
+        Narrow(2 * words);
     }
 
     // Lines across K, 64 of them with one pair of scales per column, or 32 with the first of it.
@@ -346,18 +409,19 @@ private:
                                        uint32_t columns)
     {
         uint32_t pitch = SlotPitch(columns), count = lines * pitch, even = RoundUp(columns, kFractalRows);
+        WaitFlag<HardEvent::V_MTE2>(kScaleEvent);
+        GetLines(ScaleIn(), scales, 1, columns * 2, columns * 2, 127);
+        SetFlag<HardEvent::MTE2_V>(kScaleEvent);
         WaitFlag<HardEvent::V_MTE2>(buffer_);
         GetLines(In(), codes, lines, columns, t_.n, 0);
-        GetLines(ScaleIn(), scales, 1, columns * 2, columns * 2, 127);
         SetFlag<HardEvent::MTE2_V>(buffer_);
-        WaitFlag<HardEvent::MTE2_V>(buffer_);
-        ToHalf(count);
+        WaitFlag<HardEvent::MTE2_V>(kScaleEvent);
         // The first of each pair, then the second ones.
         LocalTensor<uint16_t> raw = ScaleIn().ReinterpretCast<uint16_t>();
         LocalTensor<uint16_t> apart = Int16(kExtraAt, 2 * kTileColumns).ReinterpretCast<uint16_t>();
         ShiftLeft(apart, raw, static_cast<uint16_t>(8), static_cast<int32_t>(even));
         ShiftRight(apart[kTileColumns], raw, static_cast<uint16_t>(8), static_cast<int32_t>(even));
-        SetFlag<HardEvent::V_MTE2>(buffer_);
+        SetFlag<HardEvent::V_MTE2>(kScaleEvent);
         VectorBarrier();
         ShiftRight(apart, apart, static_cast<uint16_t>(8), static_cast<int32_t>(even));
         VectorBarrier();
@@ -365,8 +429,27 @@ private:
             Cast(Half(kScaleHalfAt, kScales)[i * even], apart.ReinterpretCast<int16_t>()[i * kTileColumns], RoundMode::CAST_NONE, even);
         }
         ScaleValues(lines / kGroup * even);
-        Unpack(count);
+        WaitFlag<HardEvent::MTE2_V>(buffer_);
+        Cast(Half(kHalfAt, kCodes), In(), RoundMode::CAST_NONE, count);
+        SetFlag<HardEvent::V_MTE2>(buffer_);
+        VectorBarrier();
+        LocalTensor<int16_t> bits = Int16(kHalfAt, kCodes);
+        Cast(bits, Half(kHalfAt, kCodes), RoundMode::CAST_RINT, count);
+        VectorBarrier();
+        // Of unsigned numbers, since shifts of signed ones keep the sign.
+        LocalTensor<uint16_t> word = bits.ReinterpretCast<uint16_t>();
+        ShiftLeft(word, word, static_cast<uint16_t>(8), static_cast<int32_t>(count));
+        VectorBarrier();
+        if (t_.e5m2 == 0) {
+            ShiftRight(bits, bits, static_cast<int16_t>(1), static_cast<int32_t>(count));
+            VectorBarrier();
+            Keep(bits, bits, count);
+            VectorBarrier();
+            FindNan(count);
+        }
         LocalTensor<float> wide = Float(kWideAt, kCodes), scale = Float(kScaleAt, kScales);
+        Cast(wide, Half(kHalfAt, kCodes), RoundMode::CAST_NONE, count);
+        VectorBarrier();
         BinaryRepeatParams p(1, 1, 1, pitch / 8, pitch / 8, 0);
         for (uint32_t i = 0; i < lines / kGroup; i++) {
             for (uint32_t column = 0; column < even; column += 64) {
@@ -383,7 +466,7 @@ private:
     }
     __aicore__ inline LocalTensor<uint8_t> ScaleIn() const
     {
-        return LocalTensor<uint8_t>(TPosition::VECIN, kScaleInAt + buffer_ * kScales, kScales);
+        return LocalTensor<uint8_t>(TPosition::VECIN, kScaleInAt, kScales);
     }
     // Lines of `width` bytes, each filled up to whole blocks of 32 bytes.
     __aicore__ inline static void GetLines(const LocalTensor<uint8_t> &to, const GlobalTensor<uint8_t> &from, uint32_t lines,
@@ -392,10 +475,6 @@ private:
         DataCopyExtParams get{static_cast<uint16_t>(lines), width, pitch - width, 0, 0};
         DataCopyPadExtParams<uint8_t> pad{true, 0, static_cast<uint8_t>(RoundUp(width, 32) - width), fill};
         DataCopyPad(to, from, get, pad);
-    }
-    __aicore__ inline void ToHalf(uint32_t count) const
-    {
-        Cast(Half(kHalfAt, kCodes), In(), RoundMode::CAST_NONE, count);
     }
     // The values of `count` scales, from what they are as numbers in kScaleHalfAt.
     __aicore__ inline void ScaleValues(uint32_t count) const
@@ -427,46 +506,29 @@ private:
             VectorBarrier();
         }
     }
-    // Numbers 0 to 255 as half to the values of the codes they are, as F32.
-    __aicore__ inline void Unpack(uint32_t count) const
+    // Makes NaN what was one: it is now 1.875, and numbers are at most 1.75. Times 36032, NaN alone is infinite, and that
+    // times 0 is NaN.
+    __aicore__ inline void FindNan(uint32_t count) const
     {
-        LocalTensor<half> value = Half(kHalfAt, kCodes);
-        LocalTensor<int16_t> bits = Int16(kHalfAt, kCodes);
-        int32_t n = static_cast<int32_t>(count);
-        VectorBarrier();
-        Cast(bits, value, RoundMode::CAST_RINT, count);
-        VectorBarrier();
-        // Of unsigned numbers, since shifts of signed ones keep the sign.
-        ShiftLeft(bits.ReinterpretCast<uint16_t>(), bits.ReinterpretCast<uint16_t>(), static_cast<uint16_t>(8), n);
-        VectorBarrier();
-        if (t_.e5m2 == 0) {
-            ShiftRight(bits, bits, static_cast<int16_t>(1), n);
+        if (t_.clean == 0) {
+            LocalTensor<half> value = Half(kHalfAt, kCodes), large = Half(kWideAt, kCodes);
+            Muls(large, value, static_cast<half>(36032.0f), static_cast<int32_t>(count));
             VectorBarrier();
-            MaskSign(bits, count);
+            Axpy(value, large, static_cast<half>(0.0f), static_cast<int32_t>(count));
             VectorBarrier();
-            if (t_.clean == 0) {
-                // NaN is now 1.875, numbers are at most 1.75. Times 36032, NaN alone is infinite, and times 0 NaN.
-                LocalTensor<half> large = Half(kWideAt, kCodes);
-                Muls(large, value, static_cast<half>(36032.0f), n);
-                VectorBarrier();
-                Axpy(value, large, static_cast<half>(0.0f), n);
-                VectorBarrier();
-            }
         }
-        Cast(Float(kWideAt, kCodes), value, RoundMode::CAST_NONE, count);
-        VectorBarrier();
     }
-    // Clears the bit below the sign, to which the shift has copied it.
-    __aicore__ inline static void MaskSign(const LocalTensor<int16_t> &bits, uint32_t count)
+    // The bits that are kept of `count` words.
+    __aicore__ inline static void Keep(const LocalTensor<int16_t> &to, const LocalTensor<int16_t> &from, uint32_t count)
     {
-        LocalTensor<int16_t> keep = Int16(kSignAt, 16);
+        LocalTensor<int16_t> keep = Int16(kKeepAt, 16);
         BinaryRepeatParams p(1, 1, 0, 8, 8, 0);
         uint32_t whole = count / 128, rest = count % 128;
         if (whole != 0) {
-            And(bits, bits, keep, static_cast<uint64_t>(128), static_cast<uint8_t>(whole), p);
+            And(to, from, keep, static_cast<uint64_t>(128), static_cast<uint8_t>(whole), p);
         }
         if (rest != 0) {
-            And(bits[whole * 128], bits[whole * 128], keep, static_cast<uint64_t>(rest), static_cast<uint8_t>(1), p);
+            And(to[whole * 128], from[whole * 128], keep, static_cast<uint64_t>(rest), static_cast<uint8_t>(1), p);
         }
     }
     __aicore__ inline void Narrow(uint32_t count) const
