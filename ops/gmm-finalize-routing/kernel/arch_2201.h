@@ -540,7 +540,7 @@ private:
         WaitFlag<HardEvent::V_MTE3>(buffer_);
     }
 
-    // Whether all scales left every value of a code a normal number that BF16 holds.
+    // Whether all scales left every value of a code a normal number that BF16 holds. Waits for all that was issued before.
     __aicore__ inline bool ScalesAreExact() const
     {
         LocalTensor<half> lowest = Half(kLowestAt, kScales), highest = Half(kHighestAt, kScales);

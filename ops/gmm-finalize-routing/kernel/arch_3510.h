@@ -284,6 +284,8 @@ public:
         CrossCoreSetFlag<0, PIPE_MTE3>(kReadyAmongVectors);
         CrossCoreWaitFlag<0, PIPE_MTE3>(kReadyAmongVectors);
         CrossCoreSetFlag<2, PIPE_MTE3>(kReadyToCube);
+        // What follows uses the same memory.
+        PipeBarrier<PIPE_ALL>();
     }
 
 private:

@@ -25,8 +25,6 @@ public:
         }
         arch::Prepare prepare;
         prepare.Run(a, groups, status);
-        // What follows uses the same memory.
-        PipeBarrier<PIPE_ALL>();
         if (a.t.atomic != 0) {
             Scatter scatter;
             scatter.Init(a, covered);

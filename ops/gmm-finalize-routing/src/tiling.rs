@@ -9,7 +9,7 @@ use ascend_rt::Arch;
 /// The most rows that are sorted by their row of the output at a time.
 pub const MOST_WINDOW: u32 = 8192;
 /// Slots of dequantised weights per core where the cube has no FP8.
-pub const RING_SLOTS: u32 = 4;
+pub const RING_SLOTS: u32 = 8;
 /// Bytes of a slot: 128 outputs, 256 inputs, BF16.
 pub const RING_SLOT: u32 = 64 << 10;
 /// 32-bit words of the status of one vector core.

@@ -8,6 +8,10 @@ mod determinism;
 mod device;
 mod errors;
 mod fixture;
+#[cfg(feature = "sim")]
+mod kernel;
 mod laws;
+#[cfg(feature = "npu")]
+mod npu;
 mod scales;
 mod special;
