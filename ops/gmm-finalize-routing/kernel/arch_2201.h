@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// What differs on dav-2201 (A2, A3): the cube has no FP8, so vector cores write codes times their scales as BF16, which
-// holds them exactly. Activations go to the workspace once, weights through a ring of slots from which the cube takes them.
+// What differs on dav-2201 (A2, A3): the cube has no FP8, so vector cores write codes times their scales in 16 bits.
+// Activations go to the workspace once, weights through a ring of slots from which the cube takes them.
+//
+// BF16 holds all of them, but takes a way over F32. Half holds them where scales do not differ too much, relative to a
+// power of two that activations and weights have one of each; then the product of the two goes into the logits. Whether
+// they do, vector cores find out first. Either way the products are exact, and so equal.
 
 #ifndef GMM_FINALIZE_ROUTING_ARCH_2201_H
 #define GMM_FINALIZE_ROUTING_ARCH_2201_H
@@ -39,7 +43,18 @@ static_assert(kSums * kSumBytes <= 128 * 1024, "L0C");
 
 __aicore__ inline void VectorBarrier() { PipeBarrier<PIPE_V>(); }
 
-__aicore__ inline bool NeedsVectors(const FinalizeTiling &) { return true; }
+// The cube has waited before it knows what it multiplies.
+__aicore__ inline bool NeedsVectors(const FinalizeTiling &) { return false; }
+
+// Whether operands may be halfs: codes are E4M3, and scales lie side by side without gaps.
+__aicore__ inline bool MayNarrow(const FinalizeTiling &t)
+{
+    return t.e5m2 == 0 && t.transposed != 0 && t.k % 1024 == 0 && t.wide == 0;
+}
+constexpr int32_t kMostHalf = 7; // the largest scale as a power of two, so that 448 of it is a number
+constexpr int32_t kSpreadHalf = 12; // the smallest may be so many less: 2^-9 of it is a normal number
+constexpr uint32_t kRangeHalfs = 64; // of each vector core
+constexpr uint32_t kDecisionWords = 16; // of each cube core: a line of the data cache
 
 // Activations and weights have the same order of inputs, which the product does not depend on: in each `kDepth` of them,
 // those at even places, then those at odd ones. A 16-bit word holds one of each.
@@ -47,15 +62,15 @@ __aicore__ inline bool NeedsVectors(const FinalizeTiling &) { return true; }
 // Columns of a tile in its slot where K is not contiguous.
 __aicore__ inline uint32_t SlotPitch(uint32_t columns) { return RoundUp(columns, 32); }
 
-template <class> class Loads {
+template <class T> class Loads {
 public:
     __aicore__ inline void Init(const Arguments &a)
     {
         k_ = a.t.k;
         transposed_ = a.t.transposed != 0;
-        x_.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(a.workspace + a.t.x), static_cast<uint64_t>(a.t.rows) * k_);
+        x_.SetGlobalBuffer(reinterpret_cast<__gm__ T *>(a.workspace + a.t.x), static_cast<uint64_t>(a.t.rows) * k_);
         ring_.SetGlobalBuffer(
-            reinterpret_cast<__gm__ bfloat16_t *>(a.workspace + a.t.ring + static_cast<uint64_t>(a.core) * a.t.ring_pitch),
+            reinterpret_cast<__gm__ T *>(a.workspace + a.t.ring + static_cast<uint64_t>(a.core) * a.t.ring_pitch),
             kSlots * kTileColumns * kDepth);
     }
 
@@ -66,7 +81,7 @@ public:
     {
         ToFractals(Left(stage), x_[static_cast<uint64_t>(tile.row) * k_ + k0], tile.rows, depth, k_,
                    RoundUp(tile.rows, kFractalRows));
-        GlobalTensor<bfloat16_t> slot = ring_[slot_ * kTileColumns * kDepth];
+        GlobalTensor<T> slot = ring_[slot_ * kTileColumns * kDepth];
         CrossCoreWaitFlag<2, PIPE_MTE2>(kWeightsFull);
         if (transposed_) {
             uint32_t columns = RoundUp(tile.columns, kFractalRows), part = depth / 2;
@@ -114,25 +129,25 @@ public:
     }
 
 private:
-    __aicore__ inline static LocalTensor<bfloat16_t> Left(uint32_t stage)
+    __aicore__ inline static LocalTensor<T> Left(uint32_t stage)
     {
-        return LocalTensor<bfloat16_t>(TPosition::A1, stage * kStageBytes, kLeftBytes / 2);
+        return LocalTensor<T>(TPosition::A1, stage * kStageBytes, kLeftBytes / 2);
     }
-    __aicore__ inline static LocalTensor<bfloat16_t> Right(uint32_t stage)
+    __aicore__ inline static LocalTensor<T> Right(uint32_t stage)
     {
-        return LocalTensor<bfloat16_t>(TPosition::B1, stage * kStageBytes + kLeftBytes, kRightBytes / 2);
+        return LocalTensor<T>(TPosition::B1, stage * kStageBytes + kLeftBytes, kRightBytes / 2);
     }
-    __aicore__ inline static LocalTensor<bfloat16_t> LeftL0(uint32_t half)
+    __aicore__ inline static LocalTensor<T> LeftL0(uint32_t half)
     {
-        return LocalTensor<bfloat16_t>(TPosition::A2, half * kL0Bytes, kL0Bytes / 2);
+        return LocalTensor<T>(TPosition::A2, half * kL0Bytes, kL0Bytes / 2);
     }
-    __aicore__ inline static LocalTensor<bfloat16_t> RightL0(uint32_t half)
+    __aicore__ inline static LocalTensor<T> RightL0(uint32_t half)
     {
-        return LocalTensor<bfloat16_t>(TPosition::B2, half * kL0Bytes, kL0Bytes / 2);
+        return LocalTensor<T>(TPosition::B2, half * kL0Bytes, kL0Bytes / 2);
     }
     // A matrix of `rows` x `columns` to fractals column by column, `pitch` rows in each; rows beyond `rows` stay what they
     // were: they end in rows or columns of the product that nobody reads.
-    __aicore__ inline static void ToFractals(const LocalTensor<bfloat16_t> &to, const GlobalTensor<bfloat16_t> &from, uint32_t rows,
+    __aicore__ inline static void ToFractals(const LocalTensor<T> &to, const GlobalTensor<T> &from, uint32_t rows,
                                              uint32_t columns, uint32_t fromPitch, uint32_t pitch)
     {
         Nd2NzParams p;
@@ -145,7 +160,7 @@ private:
         DataCopy(to, from, p);
     }
 
-    GlobalTensor<bfloat16_t> x_, ring_;
+    GlobalTensor<T> x_, ring_;
     uint32_t k_ = 0, slot_ = 0;
     bool transposed_ = false;
 };
@@ -169,6 +184,9 @@ __aicore__ inline void Store(const GlobalTensor<float> &to, const LocalTensor<fl
 // the codes' values, or 2^-8 of them for E4M3, then F32, times the scales, then BF16.
 class Prepare {
 public:
+    // What the products are times what they are meant to be, a power of two.
+    __aicore__ inline float Factor() const { return factor_; }
+
     __aicore__ inline void Run(const Arguments &a, Groups &groups, uint32_t &status)
     {
         t_ = a.t;
@@ -196,12 +214,27 @@ public:
         Duplicate(Half(kHighestAt, kScales), static_cast<half>(127.0f), kScales);
         VectorBarrier();
 
-        Activations(tiles.Covered(), static_cast<uint32_t>(GetBlockIdx()), 2 * a.cores);
+        uint32_t worker = static_cast<uint32_t>(GetBlockIdx()), workers = 2 * a.cores;
+        if (MayNarrow(t_)) {
+            FindRange(a, tiles.Covered(), scales, worker, workers);
+        }
+        Activations(tiles.Covered(), worker, workers);
+        uint32_t half = static_cast<uint32_t>(GetSubBlockIdx());
+        if (MayNarrow(t_) && half == 0) {
+            GlobalTensor<int32_t> decisions;
+            decisions.SetGlobalBuffer(reinterpret_cast<__gm__ int32_t *>(a.workspace + t_.decisions), a.cores * kDecisionWords);
+            LocalTensor<int32_t> decision = Int32(kNumberAt, kDecisionWords);
+            SetFlag<HardEvent::S_V>(0);
+            WaitFlag<HardEvent::S_V>(0);
+            Duplicate(decision, narrow_ ? 1 : 0, kDecisionWords);
+            SetFlag<HardEvent::V_MTE3>(kScaleEvent);
+            WaitFlag<HardEvent::V_MTE3>(kScaleEvent);
+            DataCopy(decisions[a.core * kDecisionWords], decision, kDecisionWords);
+        }
         CrossCoreSetFlag<0, PIPE_MTE3>(kReadyAmongVectors);
         CrossCoreWaitFlag<0, PIPE_MTE3>(kReadyAmongVectors);
         CrossCoreSetFlag<2, PIPE_MTE3>(kReadyToCube);
 
-        uint32_t half = static_cast<uint32_t>(GetSubBlockIdx());
         Tile tile;
         while (tiles.Next(tile)) {
             uint32_t step = t_.transposed != 0 ? kSpan : kDepth;
@@ -217,7 +250,7 @@ public:
             WaitFlag<HardEvent::MTE3_V>(b);
         }
         WaitFlag<HardEvent::V_MTE2>(kScaleEvent);
-        if (!ScalesAreExact()) {
+        if (!ScalesAreExact() && !narrow_) {
             status |= kBadScale;
         }
     }
@@ -228,6 +261,7 @@ private:
     static constexpr uint32_t kSpan = 1024; // inputs whose scales, a block of 32 bytes of each line, are read at a time
     static constexpr uint32_t kScales = kLines * kSpan / kGroup;
     static constexpr int32_t kScaleEvent = 2;
+    static constexpr int32_t kRangeEvent = 3;
     static constexpr uint32_t kInAt = 0; // 2 x [kCodes] bytes
     static constexpr uint32_t kScaleInAt = kInAt + 2 * kCodes; // [kScales] bytes
     static constexpr uint32_t kHalfAt = kScaleInAt + kScales; // [kCodes] half
@@ -240,7 +274,13 @@ private:
     static constexpr uint32_t kLowestAt = kSpreadAt + kScales * 32; // [kScales] half
     static constexpr uint32_t kHighestAt = kLowestAt + kScales * 2; // [kScales] half
     static constexpr uint32_t kKeepAt = kHighestAt + kScales * 2; // 16 INT16
-    static_assert(kKeepAt + 32 <= kUbBytes, "UB");
+    // Where scales are searched for their range.
+    static constexpr uint32_t kLowAt = kWideAt; // [kCodes] half
+    static constexpr uint32_t kHighAt = kWideAt + kCodes * 2; // [kCodes] half
+    static constexpr uint32_t kRangesAt = kOutAt; // [workers][64] half
+    static constexpr uint32_t kRangeAt = kKeepAt + 32; // [64] half: the ends of both ranges, 16 times each
+    static constexpr uint32_t kNumberAt = kRangeAt + 128; // [64] INT32
+    static_assert(kNumberAt + 256 <= kUbBytes, "UB");
 
     __aicore__ inline static LocalTensor<half> Half(uint32_t at, uint32_t count)
     {
@@ -266,7 +306,7 @@ private:
             uint32_t row = unit / parts * kLines, k0 = unit % parts * kSpan;
             uint32_t lines = Min(kLines, rows - row), depth = Min(kSpan, t_.k - k0);
             uint64_t at = static_cast<uint64_t>(row) * t_.k + k0;
-            Scales(xScale_[static_cast<uint64_t>(row) * pairs_ * 2 + k0 / kGroup], lines, depth);
+            Scales(xScale_[static_cast<uint64_t>(row) * pairs_ * 2 + k0 / kGroup], lines, depth, base_[0]);
             for (uint32_t k = 0; k < depth; k += kDepth) {
                 uint32_t part = Min(kDepth, depth - k) / 2;
                 AlongLines(x_[at + k], lines, k, 2 * part);
@@ -294,7 +334,7 @@ private:
             for (uint32_t line = begin; line < end; line += kLines) {
                 uint32_t lines = Min(kLines, end - line);
                 uint64_t column = tile.column + line;
-                Scales(wScale_[scales + column * pairs_ * 2 + k0 / kGroup], lines, depth);
+                Scales(wScale_[scales + column * pairs_ * 2 + k0 / kGroup], lines, depth, base_[1]);
                 for (uint32_t i = 0; i < slots; i++) {
                     uint32_t k = i * kDepth, part = Min(kDepth, depth - k) / 2;
                     AlongLines(w_[matrix + column * t_.k + k0 + k], lines, k, 2 * part);
@@ -350,8 +390,97 @@ private:
         buffer_ = 1 - buffer_;
     }
 
-    // The scales of lines along K, 32 of each line, eight copies of each.
-    __aicore__ inline void Scales(const GlobalTensor<uint8_t> &scales, uint32_t lines, uint32_t depth)
+    // Finds out whether the range of all scales lets the operands be halfs.
+    __aicore__ inline void FindRange(const Arguments &a, uint32_t rows, uint32_t scales, uint32_t worker, uint32_t workers)
+    {
+        GlobalTensor<half> ranges;
+        ranges.SetGlobalBuffer(reinterpret_cast<__gm__ half *>(a.workspace + t_.ranges), workers * kRangeHalfs);
+        LocalTensor<half> range = Half(kRangeAt, kRangeHalfs);
+        FindRangeOf(range, xScale_, static_cast<uint64_t>(rows) * (t_.k / kGroup), worker, workers);
+        FindRangeOf(range[32], wScale_, static_cast<uint64_t>(scales) * t_.n * (t_.k / kGroup), worker, workers);
+        SetFlag<HardEvent::V_MTE3>(kScaleEvent);
+        WaitFlag<HardEvent::V_MTE3>(kScaleEvent);
+        DataCopy(ranges[worker * kRangeHalfs], range, kRangeHalfs);
+        CrossCoreSetFlag<0, PIPE_MTE3>(kRangesAmongVectors);
+        CrossCoreWaitFlag<0, PIPE_MTE3>(kRangesAmongVectors);
+        uint32_t most = kCodes * 2 / kRangeHalfs;
+        for (uint32_t at = 0; at < workers; at += most) {
+            uint32_t count = Min(most, workers - at);
+            SetFlag<HardEvent::V_MTE2>(kRangeEvent);
+            WaitFlag<HardEvent::V_MTE2>(kRangeEvent);
+            DataCopy(Half(kRangesAt, kCodes * 2), ranges[at * kRangeHalfs], count * kRangeHalfs);
+            SetFlag<HardEvent::MTE2_V>(kRangeEvent);
+            WaitFlag<HardEvent::MTE2_V>(kRangeEvent);
+            for (uint32_t i = 0; i < count; i++) {
+                LocalTensor<half> other = Half(kRangesAt, kCodes * 2)[i * kRangeHalfs];
+                VectorBarrier();
+                Min(range, range, other, 16);
+                Max(range[16], range[16], other[16], 16);
+                Min(range[32], range[32], other[32], 16);
+                Max(range[48], range[48], other[48], 16);
+            }
+        }
+        VectorBarrier();
+        LocalTensor<int32_t> number = Int32(kNumberAt, kRangeHalfs);
+        Cast(number, range, RoundMode::CAST_RINT, kRangeHalfs);
+        SetFlag<HardEvent::V_S>(0);
+        WaitFlag<HardEvent::V_S>(0);
+        int32_t ends[4];
+        for (uint32_t end = 0; end < 4; end++) {
+            ends[end] = number.GetValue(end * 16);
+            for (uint32_t i = 1; i < 16; i++) {
+                int32_t found = number.GetValue(end * 16 + i);
+                ends[end] = (found < ends[end]) == (end % 2 == 0) ? found : ends[end];
+            }
+        }
+        int32_t exponent = ends[1] + ends[3] - 2 * (127 + kMostHalf);
+        narrow_ = ends[1] - ends[0] <= kSpreadHalf && ends[3] - ends[2] <= kSpreadHalf && exponent >= -100 && exponent <= 100;
+        if (!narrow_) {
+            return;
+        }
+        base_[0] = ends[1] - kMostHalf;
+        base_[1] = ends[3] - kMostHalf;
+        for (int32_t i = 0; i < exponent; i++) {
+            factor_ *= 2.0f;
+        }
+        for (int32_t i = exponent; i < 0; i++) {
+            factor_ *= 0.5f;
+        }
+    }
+    // The least and the most of `count` bytes, 16 times each.
+    __aicore__ inline void FindRangeOf(const LocalTensor<half> &range, const GlobalTensor<uint8_t> &bytes, uint64_t count,
+                                       uint32_t worker, uint32_t workers)
+    {
+        LocalTensor<half> low = Half(kLowAt, kCodes), high = Half(kHighAt, kCodes), number = Half(kHalfAt, kCodes);
+        VectorBarrier();
+        Duplicate(low, static_cast<half>(255.0f), static_cast<int32_t>(kCodes));
+        Duplicate(high, static_cast<half>(0.0f), static_cast<int32_t>(kCodes));
+        for (uint64_t at = static_cast<uint64_t>(worker) * kCodes; at < count; at += static_cast<uint64_t>(workers) * kCodes) {
+            uint32_t here = count - at < kCodes ? static_cast<uint32_t>(count - at) : kCodes;
+            WaitFlag<HardEvent::V_MTE2>(buffer_);
+            DataCopy(In(), bytes[at], here);
+            SetFlag<HardEvent::MTE2_V>(buffer_);
+            WaitFlag<HardEvent::MTE2_V>(buffer_);
+            VectorBarrier();
+            Cast(number, In(), RoundMode::CAST_NONE, here);
+            SetFlag<HardEvent::V_MTE2>(buffer_);
+            VectorBarrier();
+            Min(low, low, number, static_cast<int32_t>(here));
+            Max(high, high, number, static_cast<int32_t>(here));
+            buffer_ = 1 - buffer_;
+        }
+        for (uint32_t n = kCodes / 2; n >= 16; n /= 2) {
+            VectorBarrier();
+            Min(low, low, low[n], static_cast<int32_t>(n));
+            Max(high, high, high[n], static_cast<int32_t>(n));
+        }
+        VectorBarrier();
+        Adds(range, low, static_cast<half>(0.0f), 16);
+        Adds(range[16], high, static_cast<half>(0.0f), 16);
+    }
+
+    // The scales of lines along K, 32 of each line, eight copies of each, or 16 of halfs.
+    __aicore__ inline void Scales(const GlobalTensor<uint8_t> &scales, uint32_t lines, uint32_t depth, int32_t base)
     {
         uint32_t count = lines * kSpan / kGroup;
         WaitFlag<HardEvent::V_MTE2>(kScaleEvent);
@@ -360,6 +489,20 @@ private:
         WaitFlag<HardEvent::MTE2_V>(kScaleEvent);
         Cast(Half(kScaleHalfAt, kScales), ScaleIn(), RoundMode::CAST_NONE, count);
         SetFlag<HardEvent::V_MTE2>(kScaleEvent);
+        if (narrow_) {
+            LocalTensor<int16_t> bits = Int16(kScaleHalfAt, kScales);
+            VectorBarrier();
+            Cast(bits, Half(kScaleHalfAt, kScales), RoundMode::CAST_RINT, count);
+            VectorBarrier();
+            // 2^8 for what halfs of codes lack, 15 for the bias of exponents.
+            Adds(bits, bits, static_cast<int16_t>(23 - base), static_cast<int32_t>(count));
+            VectorBarrier();
+            ShiftLeft(bits, bits, static_cast<int16_t>(10), static_cast<int32_t>(count));
+            VectorBarrier();
+            Brcb(Half(kSpreadAt, kScales * 16), Half(kScaleHalfAt, kScales), static_cast<uint8_t>(count / 8), {1, 8});
+            VectorBarrier();
+            return;
+        }
         ScaleValues(count);
         Brcb(Float(kSpreadAt, kScales * 8), Float(kScaleAt, kScales), static_cast<uint8_t>(count / 8), {1, 8});
         VectorBarrier();
@@ -389,6 +532,20 @@ private:
             Keep(bits[words], word.ReinterpretCast<int16_t>(), words);
             SetFlag<HardEvent::V_MTE2>(buffer_);
             VectorBarrier();
+        }
+        if (narrow_) {
+            // A scale has a block of 16 values at even places and one at odd ones.
+            LocalTensor<half> value = Half(kHalfAt, kCodes), to = Out().ReinterpretCast<half>();
+            LocalTensor<half> spread = Half(kSpreadAt, kScales * 16)[k / kGroup * 16];
+            BinaryRepeatParams each(1, 1, 1, 8, 8, kSpan / kGroup);
+            WaitFlag<HardEvent::MTE3_V>(buffer_);
+            for (uint32_t i = 0; i < 2; i++) {
+                Mul(to[i * words], value[i * words], spread, static_cast<uint64_t>(128), static_cast<uint8_t>(lines), each);
+            }
+            SetFlag<HardEvent::V_MTE3>(buffer_);
+            WaitFlag<HardEvent::V_MTE3>(buffer_);
+            VectorBarrier();
+            return;
         }
         LocalTensor<float> wide = Float(kWideAt, kCodes);
         Cast(wide, Half(kHalfAt, kCodes), RoundMode::CAST_NONE, 2 * words);
@@ -566,13 +723,30 @@ private:
     GlobalTensor<bfloat16_t> wideX_, ring_;
     uint32_t pairs_ = 0, used_ = 0;
     int32_t buffer_ = 0;
+    bool narrow_ = false;
+    int32_t base_[2] = {0, 0}; // of the scales of activations and weights, which halfs are relative to
+    float factor_ = 1.0f;
 };
 
 // The cube's part.
 template <template <class> class Part> __aicore__ inline void RunCube(const Arguments &a)
 {
-    Part<bfloat16_t> part;
-    part.Run(a);
+    CrossCoreWaitFlag<2, PIPE_MTE2>(kReadyToCube);
+    bool narrow = false;
+    if (MayNarrow(a.t)) {
+        GlobalTensor<uint32_t> decision;
+        decision.SetGlobalBuffer(reinterpret_cast<__gm__ uint32_t *>(a.workspace + a.t.decisions), a.cores * kDecisionWords);
+        GlobalTensor<uint32_t> mine = decision[a.core * kDecisionWords];
+        DataCacheCleanAndInvalid<uint32_t, CacheLine::SINGLE_CACHE_LINE, DcciDst::CACHELINE_OUT>(mine);
+        narrow = mine.GetValue(0) != 0;
+    }
+    if (narrow) {
+        Part<half> part;
+        part.Run(a);
+    } else {
+        Part<bfloat16_t> part;
+        part.Run(a);
+    }
 }
 
 } // namespace arch

@@ -255,6 +255,7 @@ __aicore__ inline void Store(const GlobalTensor<float> &to, const LocalTensor<fl
 // What lies there may be NaN, and NaN times the zeros of the cube is NaN.
 class Prepare {
 public:
+    __aicore__ inline float Factor() const { return 1.0f; }
     __aicore__ inline void Run(const Arguments &a, Groups &, uint32_t &)
     {
         if (!NeedsVectors(a.t)) {

@@ -31,8 +31,9 @@ static_assert(kCombineBytes <= arch::kUbBytes, "UB");
 // What both forms share.
 class Outputs {
 public:
-    __aicore__ inline void Init(const Arguments &a, uint32_t covered)
+    __aicore__ inline void Init(const Arguments &a, uint32_t covered, float factor)
     {
+        factor_ = factor;
         t_ = a.t;
         covered_ = covered;
         worker_ = static_cast<uint32_t>(GetBlockIdx());
@@ -87,7 +88,7 @@ protected:
     __aicore__ inline float Logit(uint32_t inWindow) const
     {
         LocalTensor<float> logits(TPosition::VECIN, kLogitAt, kMostWindow);
-        return t_.has_logit != 0 ? logits.GetValue(inWindow) : 1.0f;
+        return t_.has_logit != 0 ? logits.GetValue(inWindow) * factor_ : factor_;
     }
     template <class T>
     __aicore__ inline static void Load(const LocalTensor<T> &to, const GlobalTensor<T> &from, uint32_t count)
@@ -128,6 +129,7 @@ protected:
 
     FinalizeTiling t_;
     uint32_t covered_ = 0, worker_ = 0, workers_ = 1, slices_ = 1;
+    float factor_ = 1.0f; // of all products
     GlobalTensor<int64_t> index_;
     GlobalTensor<float> products_, out_, logit_;
     GlobalTensor<bfloat16_t> shared_;
@@ -329,7 +331,7 @@ private:
                     Load(sum, products_[static_cast<uint64_t>(at + i) * t_.pitch + column], count);
                     SetFlag<HardEvent::MTE2_V>(sum_);
                     WaitFlag<HardEvent::MTE2_V>(sum_);
-                    if (t_.has_logit != 0) {
+                    if (t_.has_logit != 0 || factor_ != 1.0f) {
                         Muls(sum, sum, Logit(i), static_cast<int32_t>(count));
                     }
                     SetFlag<HardEvent::V_MTE3>(sum_);

@@ -21,6 +21,7 @@ constexpr uint16_t kWeightsFull = 6; // vector -> cube: a stage of weights is in
 constexpr uint16_t kWeightsFree = 7; // cube -> vector: it was read
 constexpr uint16_t kReadyAmongVectors = 8; // what vector cores prepare for all cube cores is in memory
 constexpr uint16_t kReadyToCube = 9;
+constexpr uint16_t kRangesAmongVectors = 10; // 2201: the ranges of scales are in memory
 
 // Bits of a status word.
 constexpr uint32_t kBadGroups = 1; // the group list was clamped

@@ -11,6 +11,8 @@ struct FinalizeTiling {
     uint64_t products; // offsets in the workspace, bytes: [rows][pitch] F32
     uint64_t x; // 2201: [rows][k] BF16, the activations dequantised
     uint64_t ring; // 2201: slots of dequantised weights
+    uint64_t ranges; // 2201: what each vector core finds of the range of scales
+    uint64_t decisions; // what comes of it, for each cube core
     uint64_t x_tail; // 3510, odd k / 32: the last pairs of scales, with 1 for the unused one, [rows]
     uint64_t w_tail; // the same of the weights, [experts or 1][n]
     uint32_t ring_pitch; // bytes from one core's slots to the next core's
@@ -32,7 +34,7 @@ struct FinalizeTiling {
     uint32_t stream; // 1: the second cache keeps no weights
     uint32_t clean; // 1: no code is a NaN (2201, E4M3)
     float shared_weight;
-    uint32_t reserved;
+    uint32_t wide; // 1: operands are BF16 in any case (2201)
 };
 
 #endif

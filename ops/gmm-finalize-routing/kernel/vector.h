@@ -27,11 +27,11 @@ public:
         prepare.Run(a, groups, status);
         if (a.t.atomic != 0) {
             Scatter scatter;
-            scatter.Init(a, covered);
+            scatter.Init(a, covered, prepare.Factor());
             scatter.Run(status);
         } else {
             Combine combine;
-            combine.Init(a, covered);
+            combine.Init(a, covered, prepare.Factor());
             combine.Run(status);
         }
         if (status != 0) {
