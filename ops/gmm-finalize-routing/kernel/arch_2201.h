@@ -15,30 +15,35 @@
 namespace finalize {
 namespace arch {
 
-constexpr uint32_t kTileRows = 256;
-constexpr uint32_t kTileColumns = 128;
+constexpr uint32_t kFewRows = 128; // up to so many, a tile has 256 columns, else 128, and up to 256 rows
+constexpr uint32_t kFewColumns = 256;
+constexpr uint32_t kManyRows = 256;
+constexpr uint32_t kManyColumns = 128;
 constexpr uint32_t kDepth = 256; // of a stage of L1, along K, and of a slot of the ring
 constexpr uint32_t kDepthUnit = kFractalRows;
 constexpr uint32_t kStep = 64; // of L0
 constexpr uint32_t kSums = 1; // buffers of L0C
 // Up to so many rows, multiplying a unit takes no longer than dequantising its weights.
 constexpr uint32_t kLeastCost = 256;
-using TileList = Tiles<kTileRows, kTileColumns, kLeastCost>;
+using TileList = Tiles<kFewRows, kManyRows, kLeastCost>;
+// Where K is not contiguous, a slice of vector cores is as wide as a tile.
+__aicore__ inline uint32_t FewColumns(const FinalizeTiling &t) { return t.transposed != 0 ? kFewColumns : kManyColumns; }
 
 constexpr uint32_t kL1Bytes = 512 * 1024 - 256;
 constexpr uint32_t kUbBytes = 184 * 1024 - 256;
-constexpr uint32_t kSumBytes = kTileRows * kTileColumns * sizeof(float);
+constexpr uint32_t kSumBytes = kManyRows * kManyColumns * sizeof(float);
 
-constexpr uint32_t kLeftBytes = kTileRows * kDepth * sizeof(bfloat16_t);
-constexpr uint32_t kRightBytes = kTileColumns * kDepth * sizeof(bfloat16_t);
-constexpr uint32_t kStageBytes = kLeftBytes + kRightBytes;
+constexpr uint32_t kSlotSize = kFewColumns * kDepth; // elements of a slot of the ring
+constexpr uint32_t kStageBytes = (kFewRows + kFewColumns) * kDepth * sizeof(bfloat16_t);
 constexpr uint32_t kL0Bytes = 32 * 1024; // of one of two buffers
 constexpr uint32_t kFractal = kFractalRows * 16; // elements
 constexpr uint32_t kSlots = 8; // of the ring
 
 static_assert(2 * kStageBytes <= kL1Bytes, "L1");
-static_assert(kTileRows * kStep * sizeof(bfloat16_t) <= kL0Bytes, "L0A");
-static_assert(kTileColumns * kStep * sizeof(bfloat16_t) <= kL0Bytes, "L0B");
+static_assert(kFewRows + kFewColumns == kManyRows + kManyColumns, "a stage");
+static_assert(kManyRows * kStep * sizeof(bfloat16_t) <= kL0Bytes, "L0A");
+static_assert(kFewColumns * kStep * sizeof(bfloat16_t) <= kL0Bytes, "L0B");
+static_assert(kFewRows * kFewColumns <= kManyRows * kManyColumns, "L0C");
 static_assert(kSums * kSumBytes <= 128 * 1024, "L0C");
 
 __aicore__ inline void VectorBarrier() { PipeBarrier<PIPE_V>(); }
@@ -58,6 +63,10 @@ constexpr uint32_t kDecisionWords = 16; // of each cube core: a line of the data
 
 // Activations and weights have the same order of inputs, which the product does not depend on: in each `kDepth` of them,
 // those at even places, then those at odd ones. A 16-bit word holds one of each.
+//
+// Activations lie in the workspace as [k / 16][rows][16]. A slot has, where K is contiguous in the weights, such a matrix
+// of each 32 columns, [columns / 32][depth / 16][32 columns][16], and else [depth][columns].
+constexpr uint32_t kLines = 32;
 
 // Columns of a tile in its slot where K is not contiguous.
 __aicore__ inline uint32_t SlotPitch(uint32_t columns) { return RoundUp(columns, 32); }
@@ -66,12 +75,12 @@ template <class T> class Loads {
 public:
     __aicore__ inline void Init(const Arguments &a)
     {
-        k_ = a.t.k;
+        all_ = a.t.rows;
         transposed_ = a.t.transposed != 0;
-        x_.SetGlobalBuffer(reinterpret_cast<__gm__ T *>(a.workspace + a.t.x), static_cast<uint64_t>(a.t.rows) * k_);
+        x_.SetGlobalBuffer(reinterpret_cast<__gm__ T *>(a.workspace + a.t.x), static_cast<uint64_t>(a.t.rows) * a.t.k);
         ring_.SetGlobalBuffer(
             reinterpret_cast<__gm__ T *>(a.workspace + a.t.ring + static_cast<uint64_t>(a.core) * a.t.ring_pitch),
-            kSlots * kTileColumns * kDepth);
+            kSlots * kSlotSize);
     }
 
     __aicore__ inline uint32_t Columns(const Tile &tile) const { return tile.columns; }
@@ -79,16 +88,18 @@ public:
     // Rows of the left operand and columns of the right one, inputs k0 on, to L1.
     __aicore__ inline void Stage(uint32_t stage, const Tile &tile, uint32_t k0, uint32_t depth)
     {
-        ToFractals(Left(stage), x_[static_cast<uint64_t>(tile.row) * k_ + k0], tile.rows, depth, k_,
-                   RoundUp(tile.rows, kFractalRows));
-        GlobalTensor<T> slot = ring_[slot_ * kTileColumns * kDepth];
+        uint32_t rows = RoundUp(tile.rows, kFractalRows), columns = RoundUp(tile.columns, kFractalRows);
+        Blocks(Left(stage), x_[(static_cast<uint64_t>(k0 / 16) * all_ + tile.row) * 16], depth / 16, tile.rows, all_, rows);
+        GlobalTensor<T> slot = ring_[slot_ * kSlotSize];
+        LocalTensor<T> right = Right(stage, tile);
         CrossCoreWaitFlag<2, PIPE_MTE2>(kWeightsFull);
         if (transposed_) {
-            uint32_t columns = RoundUp(tile.columns, kFractalRows), part = depth / 2;
-            ToFractals(Right(stage), slot, tile.columns, part, part, columns);
-            ToFractals(Right(stage)[part * columns], slot[part * tile.columns], tile.columns, part, part, columns);
+            for (uint32_t line = 0; line < tile.columns; line += kLines) {
+                uint32_t lines = Min(kLines, tile.columns - line);
+                Blocks(right[line * 16], slot[line * depth], depth / 16, lines, lines, columns);
+            }
         } else {
-            ToFractals(Right(stage), slot, depth, tile.columns, SlotPitch(tile.columns), depth);
+            ToFractals(right, slot, depth, tile.columns, SlotPitch(tile.columns), depth);
         }
         CrossCoreSetFlag<2, PIPE_MTE2>(kWeightsFree);
         slot_ = (slot_ + 1) % kSlots;
@@ -111,14 +122,14 @@ public:
             p.startIndex = static_cast<uint16_t>(first * columns);
             p.repeatTimes = static_cast<uint8_t>(steps * columns);
             p.srcStride = 1;
-            LoadData(RightL0(half), Right(stage), p);
+            LoadData(RightL0(half), Right(stage, tile), p);
         } else {
             p.repeatTimes = static_cast<uint8_t>(columns);
             p.srcStride = static_cast<uint16_t>(depth / kFractalRows);
             p.ifTranspose = true;
             for (uint32_t i = 0; i < steps; i++) {
                 p.startIndex = static_cast<uint16_t>(first + i);
-                LoadData(RightL0(half)[i * columns * kFractal], Right(stage), p);
+                LoadData(RightL0(half)[i * columns * kFractal], Right(stage, tile), p);
             }
         }
     }
@@ -131,11 +142,12 @@ public:
 private:
     __aicore__ inline static LocalTensor<T> Left(uint32_t stage)
     {
-        return LocalTensor<T>(TPosition::A1, stage * kStageBytes, kLeftBytes / 2);
+        return LocalTensor<T>(TPosition::A1, stage * kStageBytes, kManyRows * kDepth);
     }
-    __aicore__ inline static LocalTensor<T> Right(uint32_t stage)
+    __aicore__ inline static LocalTensor<T> Right(uint32_t stage, const Tile &tile)
     {
-        return LocalTensor<T>(TPosition::B1, stage * kStageBytes + kLeftBytes, kRightBytes / 2);
+        uint32_t left = (tile.rows <= kFewRows ? kFewRows : kManyRows) * kDepth * sizeof(T);
+        return LocalTensor<T>(TPosition::B1, stage * kStageBytes + left, (kStageBytes - left) / sizeof(T));
     }
     __aicore__ inline static LocalTensor<T> LeftL0(uint32_t half)
     {
@@ -144,6 +156,18 @@ private:
     __aicore__ inline static LocalTensor<T> RightL0(uint32_t half)
     {
         return LocalTensor<T>(TPosition::B2, half * kL0Bytes, kL0Bytes / 2);
+    }
+    // Blocks of `lines` lines of 16 values from one pitch to another, in lines. Lines that a block does not fill stay what
+    // they were: they end in rows or columns of the product that nobody reads.
+    __aicore__ inline static void Blocks(const LocalTensor<T> &to, const GlobalTensor<T> &from, uint32_t blocks, uint32_t lines,
+                                         uint32_t fromPitch, uint32_t toPitch)
+    {
+        DataCopyParams p;
+        p.blockCount = static_cast<uint16_t>(blocks);
+        p.blockLen = static_cast<uint16_t>(lines);
+        p.srcStride = static_cast<uint16_t>(fromPitch - lines);
+        p.dstStride = static_cast<uint16_t>(toPitch - lines);
+        DataCopy(to, from, p);
     }
     // A matrix of `rows` x `columns` to fractals column by column, `pitch` rows in each; rows beyond `rows` stay what they
     // were: they end in rows or columns of the product that nobody reads.
@@ -161,7 +185,7 @@ private:
     }
 
     GlobalTensor<T> x_, ring_;
-    uint32_t k_ = 0, slot_ = 0;
+    uint32_t all_ = 0, slot_ = 0;
     bool transposed_ = false;
 };
 
@@ -192,7 +216,7 @@ public:
         t_ = a.t;
         pairs_ = Ceil(t_.k, kPair);
         TileList tiles;
-        tiles.Init(a, groups);
+        tiles.Init(a, groups, FewColumns(a.t), kManyColumns);
         x_.SetGlobalBuffer(reinterpret_cast<__gm__ uint8_t *>(a.x1), static_cast<uint64_t>(t_.rows) * t_.k);
         xScale_.SetGlobalBuffer(reinterpret_cast<__gm__ uint8_t *>(a.pertokenScale), static_cast<uint64_t>(t_.rows) * pairs_ * 2);
         uint32_t scales = t_.scale_per_expert != 0 ? t_.experts : 1;
@@ -201,7 +225,7 @@ public:
         wideX_.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(a.workspace + t_.x), static_cast<uint64_t>(t_.rows) * t_.k);
         ring_.SetGlobalBuffer(
             reinterpret_cast<__gm__ bfloat16_t *>(a.workspace + t_.ring + static_cast<uint64_t>(a.core) * t_.ring_pitch),
-            kSlots * kTileColumns * kDepth);
+            kSlots * kSlotSize);
 
         for (uint32_t b = 0; b < 2; b++) {
             SetFlag<HardEvent::V_MTE2>(b);
@@ -257,7 +281,7 @@ public:
 
 private:
     static constexpr uint32_t kCodes = 8192; // of a slice
-    static constexpr uint32_t kLines = kCodes / kDepth; // of a slice where K is contiguous
+    static_assert(kLines * kDepth <= kCodes && kPair * kManyColumns <= kCodes, "a slice");
     static constexpr uint32_t kSpan = 1024; // inputs whose scales, a block of 32 bytes of each line, are read at a time
     static constexpr uint32_t kScales = kLines * kSpan / kGroup;
     static constexpr int32_t kScaleEvent = 2;
@@ -305,13 +329,12 @@ private:
         for (uint32_t unit = worker; unit < units; unit += workers) {
             uint32_t row = unit / parts * kLines, k0 = unit % parts * kSpan;
             uint32_t lines = Min(kLines, rows - row), depth = Min(kSpan, t_.k - k0);
-            uint64_t at = static_cast<uint64_t>(row) * t_.k + k0;
             Scales(xScale_[static_cast<uint64_t>(row) * pairs_ * 2 + k0 / kGroup], lines, depth, base_[0]);
             for (uint32_t k = 0; k < depth; k += kDepth) {
-                uint32_t part = Min(kDepth, depth - k) / 2;
-                AlongLines(x_[at + k], lines, k, 2 * part);
-                Put(wideX_[at + k], Out(), lines, part, 0, t_.k - part);
-                Put(wideX_[at + k + part], Out()[lines * part], lines, part, 0, t_.k - part);
+                uint32_t here = Min(kDepth, depth - k);
+                AlongLines(x_[static_cast<uint64_t>(row) * t_.k + k0 + k], lines, k, here);
+                Put(wideX_[(static_cast<uint64_t>((k0 + k) / 16) * t_.rows + row) * 16], Out(), here / 16, lines * 16, 0,
+                    (t_.rows - lines) * 16);
                 Stored();
             }
         }
@@ -329,18 +352,16 @@ private:
         uint64_t matrix = static_cast<uint64_t>(tile.expert) * t_.k * t_.n;
         uint64_t scales = t_.scale_per_expert != 0 ? static_cast<uint64_t>(tile.expert) * pairs_ * t_.n * 2 : 0;
         if (t_.transposed != 0) {
-            uint32_t middle = tile.columns / 2;
+            uint32_t middle = Ceil(tile.columns, kLines) / 2 * kLines;
             uint32_t begin = half == 0 ? 0 : middle, end = half == 0 ? middle : tile.columns;
             for (uint32_t line = begin; line < end; line += kLines) {
                 uint32_t lines = Min(kLines, end - line);
                 uint64_t column = tile.column + line;
                 Scales(wScale_[scales + column * pairs_ * 2 + k0 / kGroup], lines, depth, base_[1]);
                 for (uint32_t i = 0; i < slots; i++) {
-                    uint32_t k = i * kDepth, part = Min(kDepth, depth - k) / 2;
-                    AlongLines(w_[matrix + column * t_.k + k0 + k], lines, k, 2 * part);
-                    GlobalTensor<bfloat16_t> to = Slot(i);
-                    DataCopy(to[line * part], Out(), lines * part);
-                    DataCopy(to[(tile.columns + line) * part], Out()[lines * part], lines * part);
+                    uint32_t k = i * kDepth, here = Min(kDepth, depth - k);
+                    AlongLines(w_[matrix + column * t_.k + k0 + k], lines, k, here);
+                    DataCopy(Slot(i)[line * here], Out(), lines * here);
                     Stored();
                 }
             }
@@ -365,7 +386,7 @@ private:
         used_ += slots;
     }
     // The slot after those in use.
-    __aicore__ inline GlobalTensor<bfloat16_t> Slot(uint32_t i) const { return ring_[(used_ + i) % kSlots * kTileColumns * kDepth]; }
+    __aicore__ inline GlobalTensor<bfloat16_t> Slot(uint32_t i) const { return ring_[(used_ + i) % kSlots * kSlotSize]; }
 
     // Lines of `width` values, gaps between them.
     __aicore__ inline static void Put(const GlobalTensor<bfloat16_t> &to, const LocalTensor<bfloat16_t> &from, uint32_t lines,
@@ -507,7 +528,7 @@ private:
         Brcb(Float(kSpreadAt, kScales * 8), Float(kScaleAt, kScales), static_cast<uint8_t>(count / 8), {1, 8});
         VectorBarrier();
     }
-    // Values `k` on of those lines: those at even places of all lines, then those at odd ones.
+    // Values `k` on of those lines, those at even places, then those at odd ones, as [depth / 16][lines][16].
     __aicore__ inline void AlongLines(const GlobalTensor<uint8_t> &codes, uint32_t lines, uint32_t k, uint32_t depth)
     {
         uint32_t words = lines * depth / 2;
@@ -537,7 +558,7 @@ private:
             // A scale has a block of 16 values at even places and one at odd ones.
             LocalTensor<half> value = Half(kHalfAt, kCodes), to = Out().ReinterpretCast<half>();
             LocalTensor<half> spread = Half(kSpreadAt, kScales * 16)[k / kGroup * 16];
-            BinaryRepeatParams each(1, 1, 1, 8, 8, kSpan / kGroup);
+            BinaryRepeatParams each(lines, 1, 1, 1, 8, kSpan / kGroup);
             WaitFlag<HardEvent::MTE3_V>(buffer_);
             for (uint32_t i = 0; i < 2; i++) {
                 Mul(to[i * words], value[i * words], spread, static_cast<uint64_t>(128), static_cast<uint8_t>(lines), each);
@@ -558,7 +579,18 @@ private:
             LocalTensor<float> part = wide[i / 2 * words + i % 2 * 8];
             Mul(part, part, scale, static_cast<uint64_t>(groups * 8), static_cast<uint8_t>(lines), p);
         }
-        Narrow(2 * words);
+        WaitFlag<HardEvent::MTE3_V>(buffer_);
+        VectorBarrier();
+        // 64 values of each line at a time, which are up to 4 blocks of 16.
+        UnaryRepeatParams to(lines, 1, 1, pitch);
+        for (uint32_t i = 0; i < 2; i++) {
+            for (uint32_t at = 0; at < depth / 2; at += 64) {
+                Cast(Out()[i * words + at * lines], wide[i * words + at], RoundMode::CAST_RINT,
+                     static_cast<uint64_t>(Min(64, depth / 2 - at)), static_cast<uint8_t>(lines), to);
+            }
+        }
+        SetFlag<HardEvent::V_MTE3>(buffer_);
+        WaitFlag<HardEvent::V_MTE3>(buffer_);
     }
 
     // Lines across K, 64 of them with one pair of scales per column, or 32 with the first of it.
@@ -575,15 +607,15 @@ private:
         WaitFlag<HardEvent::MTE2_V>(kScaleEvent);
         // The first of each pair, then the second ones.
         LocalTensor<uint16_t> raw = ScaleIn().ReinterpretCast<uint16_t>();
-        LocalTensor<uint16_t> apart = Int16(kExtraAt, 2 * kTileColumns).ReinterpretCast<uint16_t>();
+        LocalTensor<uint16_t> apart = Int16(kExtraAt, 2 * kManyColumns).ReinterpretCast<uint16_t>();
         ShiftLeft(apart, raw, static_cast<uint16_t>(8), static_cast<int32_t>(even));
-        ShiftRight(apart[kTileColumns], raw, static_cast<uint16_t>(8), static_cast<int32_t>(even));
+        ShiftRight(apart[kManyColumns], raw, static_cast<uint16_t>(8), static_cast<int32_t>(even));
         SetFlag<HardEvent::V_MTE2>(kScaleEvent);
         VectorBarrier();
         ShiftRight(apart, apart, static_cast<uint16_t>(8), static_cast<int32_t>(even));
         VectorBarrier();
         for (uint32_t i = 0; i < lines / kGroup; i++) {
-            Cast(Half(kScaleHalfAt, kScales)[i * even], apart.ReinterpretCast<int16_t>()[i * kTileColumns], RoundMode::CAST_NONE, even);
+            Cast(Half(kScaleHalfAt, kScales)[i * even], apart.ReinterpretCast<int16_t>()[i * kManyColumns], RoundMode::CAST_NONE, even);
         }
         ScaleValues(lines / kGroup * even);
         WaitFlag<HardEvent::MTE2_V>(buffer_);

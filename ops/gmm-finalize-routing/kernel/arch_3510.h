@@ -18,7 +18,9 @@ constexpr uint32_t kStep = 128; // of L0
 constexpr uint32_t kSums = 2; // buffers of L0C
 // Up to so many rows, multiplying a unit takes no longer than its weights take to arrive.
 constexpr uint32_t kLeastCost = 192;
-using TileList = Tiles<kTileRows, kTileColumns, kLeastCost>;
+using TileList = Tiles<kTileRows, kTileRows, kLeastCost>;
+constexpr uint32_t kManyColumns = kTileColumns;
+__aicore__ inline uint32_t FewColumns(const FinalizeTiling &) { return kTileColumns; }
 
 constexpr uint32_t kL1Bytes = 512 * 1024;
 constexpr uint32_t kUbBytes = 248 * 1024;

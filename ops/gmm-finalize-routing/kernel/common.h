@@ -102,11 +102,15 @@ struct Tile {
 
 // The tiles of one core. The columns of all experts, 16 at a time, lie on one line, each unit as long as it costs; a core
 // has the part from core / cores to (core + 1) / cores of it. So the shares of cores differ by one unit.
-template <uint32_t kTileRows, uint32_t kTileColumns, uint32_t kLeastCost> class Tiles {
+//
+// An expert with few rows has tiles of another shape than one with many.
+template <uint32_t kFewRows, uint32_t kManyRows, uint32_t kLeastCost> class Tiles {
 public:
-    __aicore__ inline void Init(const Arguments &a, Groups &groups)
+    __aicore__ inline void Init(const Arguments &a, Groups &groups, uint32_t fewColumns, uint32_t manyColumns)
     {
         groups_ = &groups;
+        fewColumns_ = fewColumns;
+        manyColumns_ = manyColumns;
         experts_ = a.t.experts;
         n_ = a.t.n;
         units_ = Ceil(n_, kFractalRows);
@@ -136,10 +140,11 @@ public:
         }
         tile.expert = next_ - 1;
         tile.row = row_;
-        tile.rows = Min(end_ - row_, kTileRows);
+        bool few = end_ - begin_ <= kFewRows;
+        tile.rows = Min(end_ - row_, few ? kFewRows : kManyRows);
         tile.column = column_;
-        tile.columns = Min(columnEnd_ - column_, kTileColumns);
-        tile.once = end_ - begin_ <= kTileRows;
+        tile.columns = Min(columnEnd_ - column_, few ? fewColumns_ : manyColumns_);
+        tile.once = end_ - begin_ <= (few ? kFewRows : kManyRows);
         row_ += tile.rows;
         if (row_ == end_) {
             row_ = begin_;
@@ -181,7 +186,7 @@ private:
     }
 
     Groups *groups_ = nullptr;
-    uint32_t experts_ = 0, n_ = 0, units_ = 0, covered_ = 0;
+    uint32_t experts_ = 0, n_ = 0, units_ = 0, covered_ = 0, fewColumns_ = 0, manyColumns_ = 0;
     uint64_t low_ = 0, high_ = 0, position_ = 0;
     uint32_t next_ = 0, begin_ = 0, end_ = 0, row_ = 0, column_ = 0, columnEnd_ = 0;
     bool open_ = false;

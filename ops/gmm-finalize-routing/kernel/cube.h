@@ -22,7 +22,7 @@ public:
         Groups groups;
         groups.Init(a);
         arch::TileList tiles;
-        tiles.Init(a, groups);
+        tiles.Init(a, groups, arch::FewColumns(a.t), arch::kManyColumns);
 
         for (uint32_t s = 0; s < 2; s++) {
             SetFlag<HardEvent::MTE1_MTE2>(s);

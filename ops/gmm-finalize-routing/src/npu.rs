@@ -4,8 +4,10 @@
 //!
 //! Two forms of the kernel do the same. Where the cube multiplies FP8 with its scales (950), codes go there as they are. On
 //! 910B, vector cores write codes times scales as BF16, which holds them exactly while scales are between 10 and 246
-//! (E4M3) or 17 and 239 (E5M2); [`Status::scale`] tells that some were not. Either way products are exact and their sums
-//! over K are F32. Products times logits are added to the output in ascending order of rows, so that a result has the same
+//! (E4M3) or 17 and 239 (E5M2); [`Status::scale`] tells that some were not. Where the codes are E4M3, the weights `[E, N,
+//! K]`, K is a multiple of 1024, and neither the scales of the activations nor those of the weights span more than 12 powers
+//! of two, halfs hold them as well, relative to one power of two each, and are made in half the time: the kernel looks at
+//! the scales first. Either way products are exact and their sums over K are F32. Products times logits are added to the output in ascending order of rows, so that a result has the same
 //! bits on any number of cores, unless a plan asks for atomic adds.
 //!
 //! ```no_run

@@ -10,8 +10,8 @@ use ascend_rt::Arch;
 pub const MOST_WINDOW: u32 = 8192;
 /// Slots of dequantised weights per core where the cube has no FP8.
 pub const RING_SLOTS: u32 = 8;
-/// Bytes of a slot: 128 outputs, 256 inputs, BF16.
-pub const RING_SLOT: u32 = 64 << 10;
+/// Bytes of a slot: 256 outputs, 256 inputs, 16 bits each.
+pub const RING_SLOT: u32 = 128 << 10;
 /// 32-bit words of the status of one vector core.
 pub const STATUS_WORDS: usize = 16;
 
@@ -24,6 +24,10 @@ ascend_rt::tiling! {
         pub x: u64,
         /// Offset of the slots of dequantised weights.
         pub ring: u64,
+        /// Offset of what each vector core finds of the range of scales, where the cube has no FP8.
+        pub ranges: u64,
+        /// Offset of what comes of it.
+        pub decisions: u64,
         /// Offset of the last pairs of activation scales, where K / 32 is odd and the cube has FP8.
         pub x_tail: u64,
         /// Offset of the last pairs of weight scales.
@@ -66,8 +70,8 @@ ascend_rt::tiling! {
         pub clean: u32,
         /// What the shared input is multiplied by.
         pub shared_weight: f32,
-        /// 0.
-        pub reserved: u32,
+        /// 1: operands are BF16 in any case.
+        pub wide: u32,
     }
 }
 
@@ -88,6 +92,8 @@ pub struct Options {
     /// Promises that no code of activations or weights is a NaN. Used where the cube has no FP8 and the format is E4M3,
     /// whose NaNs take vector instructions of their own; broken, they count as 480.
     pub no_nan: bool,
+    /// Whether operands are BF16 also where halfs would do (see [`npu`](crate::npu)). The result has the same bits, later.
+    pub always_bf16: bool,
     /// Rows that are sorted by their row of the output at a time, at most [`MOST_WINDOW`].
     pub window: u32,
 }
@@ -103,6 +109,7 @@ impl Options {
             counts: false,
             atomic: false,
             no_nan: false,
+            always_bf16: false,
             window: MOST_WINDOW,
         }
     }
@@ -141,8 +148,9 @@ impl Split {
             Ok(size) if size <= most => Ok(size),
             _ => Err(Error::DeviceSize { field, most, found: size }),
         };
-        // On 2201 rows of BF16 have a pitch of 16 bits; everywhere a slice of the output has one of 32 bits in bytes.
-        let k = size("dims.k", dims.k, if has_fp8 { 1 << 24 } else { u32::from(u16::MAX) })?;
+        // Where activations are dequantised, gaps between their blocks have 16 bits.
+        let rows = if has_fp8 { rows } else { size("rows", rows as usize, u32::from(u16::MAX))? };
+        let k = size("dims.k", dims.k, 1 << 24)?;
         let n = size("dims.n", dims.n, 1 << 24)?;
         let experts = size("dims.experts", dims.experts, 1 << 16)?;
         let window = size("options.window", options.window as usize, MOST_WINDOW)?.max(1);
@@ -160,6 +168,8 @@ impl Split {
         let products = region(u64::from(rows) * u64::from(pitch) * 4);
         let x = region(if has_fp8 { 0 } else { u64::from(rows) * u64::from(k) * 2 });
         let ring = region(if has_fp8 { 0 } else { u64::from(cores) * u64::from(ring_pitch) });
+        let ranges = region(if has_fp8 { 0 } else { u64::from(cores) * 2 * 128 });
+        let decisions = region(if has_fp8 { 0 } else { u64::from(cores) * 64 });
         let x_tail = region(if odd { u64::from(rows) * 2 } else { 0 });
         let w_tail = region(if odd { u64::from(scales) * u64::from(n) * 2 } else { 0 });
         let workspace =
@@ -168,6 +178,8 @@ impl Split {
             products,
             x,
             ring,
+            ranges,
+            decisions,
             x_tail,
             w_tail,
             ring_pitch,
@@ -189,7 +201,7 @@ impl Split {
             stream: 1,
             clean: u32::from(options.no_nan),
             shared_weight: 0.0,
-            reserved: 0,
+            wide: u32::from(options.always_bf16),
         };
         Ok(Self { tiling, workspace, status: 2 * cores as usize * STATUS_WORDS, blocks: cores })
     }

@@ -221,6 +221,27 @@ fn not_a_number() {
     }
 }
 
+/// Halfs where the range of scales allows them, BF16 where not, and the same bits as if always BF16.
+#[test]
+fn halfs_give_the_bits_of_bf16() {
+    let plain = Call::new(Dtype::E4M3, Dims { experts: 3, k: 1024, n: 150 }, &[30, 0, 5], 7, 85);
+    let mut outlier = plain.clone();
+    outlier.pertoken_scale[77] = E8M0::from_bits(140);
+    outlier.pertoken_scale[5] = E8M0::from_bits(124);
+    let mut far = Call::new(Dtype::E4M3, Dims { experts: 2, k: 2048, n: 66 }, &[2, 140], 16, 86);
+    far.scale.iter_mut().for_each(|scale| *scale = E8M0::from_bits(scale.to_bits() - 40));
+    far.pertoken_scale.iter_mut().for_each(|scale| *scale = E8M0::from_bits(scale.to_bits() + 33));
+    for (call, seed) in [(plain, 0), (outlier, 1), (far, 2)] {
+        let wide = Options { always_bf16: true, ..call.options() };
+        let (expected, _) = run(Arch::DAV_2201, &call, wide, 2, Mode::Fast);
+        assert_close("BF16", &expected, &call.expected(), &call.shape(), TOLERANCE);
+        for (cores, mode) in [(2, Mode::Fast), (3, Mode::Chaos(seed))] {
+            let (out, status) = run(Arch::DAV_2201, &call, call.options(), cores, mode);
+            assert_eq!((bits(&out), status), (bits(&expected), 0), "{mode}");
+        }
+    }
+}
+
 /// Every synchronisation of the kernel is missed when it is left out, by one of these launches. The only exception is that
 /// of the data cache at the start: it is needed where an earlier kernel wrote the group list, and a launch here is the first.
 #[test]
@@ -240,6 +261,9 @@ fn every_synchronisation_is_needed() {
         launches.push((windows.clone(), Options { window: 7, ..windows.options() }));
         launches.push((wide.clone(), Options { atomic: true, ..wide.options() }));
         launches.push((wide.clone(), wide.options()));
+        let narrow = Call::new(Dtype::E4M3, Dims { experts: 2, k: 3072, n: 130 }, &[3, 9], 4, 96);
+        launches.push((narrow.clone(), narrow.options()));
+        launches.push((narrow.clone(), Options { always_bf16: true, ..narrow.options() }));
         for (call, options) in launches {
             let (found, ..) = on(arch, &call, options, 2, Mode::Fast, |launch| mutants(launch, seeds));
             for mutant in found.unwrap() {

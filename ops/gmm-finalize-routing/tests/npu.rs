@@ -13,6 +13,8 @@ fn kernel_and_host_lay_the_tiling_out_alike() {
         products: u64,
         x: u64,
         ring: u64,
+        ranges: u64,
+        decisions: u64,
         x_tail: u64,
         w_tail: u64,
         ring_pitch: u32,
@@ -34,7 +36,7 @@ fn kernel_and_host_lay_the_tiling_out_alike() {
         stream: u32,
         clean: u32,
         shared_weight: f32,
-        reserved: u32,
+        wide: u32,
     });
     assert_eq!(tiling::fields(include_str!("../kernel/tiling.h"), "FinalizeTiling").unwrap(), host);
 }
@@ -51,6 +53,7 @@ fn regions_of_the_workspace_do_not_overlap() {
             let mut sizes = vec![(t.products, 37 * pitch * 4)];
             if arch == Arch::DAV_2201 {
                 sizes.extend([(t.x, 37 * k * 2), (t.ring, 20 * t.ring_pitch as usize)]);
+                sizes.extend([(t.ranges, 40 * 128), (t.decisions, 20 * 64)]);
             } else if k % 64 != 0 {
                 sizes.extend([(t.x_tail, 37 * 2), (t.w_tail, 3 * n * 2)]);
             }
@@ -67,10 +70,10 @@ fn regions_of_the_workspace_do_not_overlap() {
 #[test]
 fn what_the_kernel_cannot_address_is_refused() {
     let split = |dims: Dims, arch| Split::new(&dims, 4, &Options::new(Dtype::E4M3, true), arch, 20);
-    let large = Dims { experts: 1, k: 65536, n: 4 };
-    let error = split(large, Arch::DAV_2201).unwrap_err();
-    assert_eq!(error.to_string(), "`dims.k` is 65536, expected at most 65535 on a device");
-    assert!(split(large, Arch::DAV_3510).is_ok());
+    let many = |arch| Split::new(&Dims { experts: 1, k: 32, n: 4 }, 65536, &Options::new(Dtype::E4M3, true), arch, 20);
+    let error = many(Arch::DAV_2201).unwrap_err();
+    assert_eq!(error.to_string(), "`rows` is 65536, expected at most 65535 on a device");
+    assert!(many(Arch::DAV_3510).is_ok());
     let error = split(Dims { experts: 1 << 17, k: 32, n: 4 }, Arch::DAV_3510).unwrap_err();
     assert_eq!(error.to_string(), "`dims.experts` is 131072, expected at most 65536 on a device");
     assert!(matches!(split(Dims { experts: 1, k: 33, n: 4 }, Arch::DAV_2201), Err(Error::ScaleGroups { k: 33 })));
