@@ -228,14 +228,16 @@ impl Plan {
         if tiling.batch == 0 || (tiling.rows == 0 && tiling.shared_rows == 0) {
             return Ok(());
         }
+        // Without rows, no argument of them is read, but each needs an address.
+        let none = tiling.rows == 0;
         let args = FinalizeRouting {
-            x1: call.x1,
-            pertoken_scale: call.pertoken_scale,
+            x1: if none { call.x2 } else { call.x1 },
+            pertoken_scale: if none { call.scale } else { call.pertoken_scale },
             x2: call.x2,
             scale: call.scale,
             group_list: call.group_list,
-            row_index: call.row_index,
-            logit: call.logit.unwrap_or_else(|| (&self.no_logit).into()),
+            row_index: if none { call.group_list } else { call.row_index },
+            logit: call.logit.filter(|_| !none).unwrap_or_else(|| (&self.no_logit).into()),
             shared_input: call.shared_input.map_or_else(|| (&self.no_shared).into(), |shared| shared.values),
             out: call.out,
             status: (&mut self.status).into(),

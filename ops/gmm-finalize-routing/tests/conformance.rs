@@ -235,7 +235,7 @@ fn sim_910b3() {
 #[cfg(feature = "sim")]
 #[test]
 fn sim_950() {
-    on_twin("Ascend950");
+    on_twin("Ascend950PR_9589");
 }
 
 #[cfg(not(feature = "sim"))]

@@ -2,10 +2,10 @@
 
 //! The operator on a device of the emulator, with the twin of its cores.
 
-use crate::fixture::Call;
+use crate::fixture::{Call, Shared};
 use ascend_sim::{Mode, Settings};
 use gmm_finalize_routing::ascend_rt::host::{Chip, Executor, HostConfig};
-use gmm_finalize_routing::ascend_rt::{Choice, Context, Runtime, Stream};
+use gmm_finalize_routing::ascend_rt::{Choice, Context, DeviceBuffer, DeviceRepr, Runtime, Stream};
 use gmm_finalize_routing::npu::{self, Options, Plan, Status};
 use gmm_finalize_routing::{Error, ascend_sim};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -45,35 +45,45 @@ impl Call {
     }
 }
 
+/// A buffer that holds some values, and an unused one where there is none: device memory is never empty.
+fn upload<T: DeviceRepr + Default + Copy>(stream: &Stream, values: &[T]) -> Result<DeviceBuffer<T>, Error> {
+    Ok(if values.is_empty() { stream.upload(&[T::default()])? } else { stream.upload(values)? })
+}
+
 /// One launch: the output, and what the kernel has met.
 pub(crate) fn launch(stream: &Stream, call: &Call, options: Options) -> Result<(Vec<f32>, Status), Error> {
     let mut plan = Plan::new(stream, &call.dims, call.rows(), options)?;
-    let mut out = stream.upload(&call.out)?;
-    let (x1, x2) = (stream.upload(&call.x1.bytes())?, stream.upload(&call.x2.bytes())?);
-    let scales = |scales: &[cpu_tiles::E8M0]| stream.upload(&scales.iter().map(|scale| scale.to_bits()).collect::<Vec<_>>());
-    let (pertoken_scale, scale) = (scales(&call.pertoken_scale)?, scales(&call.scale)?);
-    let (group_list, row_index) = (stream.upload(&call.group_list)?, stream.upload(&call.row_index)?);
-    let logit = call.logit.as_ref().map(|logit| stream.upload(logit)).transpose()?;
-    let shared = call.shared_input.as_ref().map(|shared| stream.upload(&shared.values)).transpose()?;
-    let shared_input = call.shared_input.as_ref().zip(shared.as_ref()).map(|(shared, values)| npu::SharedInput {
-        values: values.into(),
-        offset: shared.offset,
-        weight: shared.weight,
-    });
+    let bytes = |scales: &[cpu_tiles::E8M0]| scales.iter().map(|scale| scale.to_bits()).collect::<Vec<_>>();
+    let (x1, x2) = (upload(stream, &call.x1.bytes())?, upload(stream, &call.x2.bytes())?);
+    let pertoken_scale = upload(stream, &bytes(&call.pertoken_scale))?;
+    let scale = upload(stream, &bytes(&call.scale))?;
+    let group_list = upload(stream, &call.group_list)?;
+    let row_index = upload(stream, &call.row_index)?;
+    let logit = upload(stream, call.logit.as_deref().unwrap_or_default())?;
+    let shared = upload(stream, call.shared_input.as_ref().map_or(&[][..], |shared| &shared.values))?;
+    let mut out = upload(stream, &call.out)?;
+    let shared_input = match &call.shared_input {
+        Some(Shared { values, offset, weight }) => {
+            Some(npu::SharedInput { values: shared.slice(..values.len())?, offset: *offset, weight: *weight })
+        }
+        None => None,
+    };
     let arguments = npu::Call {
-        x1: (&x1).into(),
-        pertoken_scale: (&pertoken_scale).into(),
+        x1: x1.slice(..call.x1.codes().len())?,
+        pertoken_scale: pertoken_scale.slice(..call.pertoken_scale.len())?,
         x2: (&x2).into(),
         scale: (&scale).into(),
         group_list: (&group_list).into(),
-        row_index: (&row_index).into(),
-        logit: logit.as_ref().map(Into::into),
+        row_index: row_index.slice(..call.rows())?,
+        logit: call.logit.as_ref().map(|values| logit.slice(..values.len())).transpose()?,
         shared_input,
-        out: (&mut out).into(),
+        out: out.slice_mut(..call.out.len())?,
     };
     plan.launch(stream, arguments)?;
     let status = plan.take_status(stream)?;
-    Ok((stream.download(&out)?, status))
+    let mut found = stream.download(&out)?;
+    found.truncate(call.out.len());
+    Ok((found, status))
 }
 
 /// The operator in the orders that are asked for, which must all give the same bits.
