@@ -51,10 +51,10 @@ __aicore__ inline void VectorBarrier() { PipeBarrier<PIPE_V>(); }
 // The cube has waited before it knows what it multiplies.
 __aicore__ inline bool NeedsVectors(const FinalizeTiling &) { return false; }
 
-// Whether operands may be halfs: codes are E4M3, and scales lie side by side without gaps.
+// Whether operands may be halfs: codes are E4M3, and no scale is unused.
 __aicore__ inline bool MayNarrow(const FinalizeTiling &t)
 {
-    return t.e5m2 == 0 && t.transposed != 0 && t.k % 1024 == 0 && t.wide == 0;
+    return t.e5m2 == 0 && t.k % kPair == 0 && t.wide == 0;
 }
 constexpr int32_t kMostHalf = 7; // the largest scale as a power of two, so that 448 of it is a number
 constexpr int32_t kSpreadHalf = 12; // the smallest may be so many less: 2^-9 of it is a normal number
@@ -479,7 +479,7 @@ private:
         for (uint64_t at = static_cast<uint64_t>(worker) * kCodes; at < count; at += static_cast<uint64_t>(workers) * kCodes) {
             uint32_t here = count - at < kCodes ? static_cast<uint32_t>(count - at) : kCodes;
             WaitFlag<HardEvent::V_MTE2>(buffer_);
-            DataCopy(In(), bytes[at], here);
+            GetLines(In(), bytes[at], 1, here, here, 0);
             SetFlag<HardEvent::MTE2_V>(buffer_);
             WaitFlag<HardEvent::MTE2_V>(buffer_);
             VectorBarrier();
@@ -514,18 +514,23 @@ private:
             LocalTensor<int16_t> bits = Int16(kScaleHalfAt, kScales);
             VectorBarrier();
             Cast(bits, Half(kScaleHalfAt, kScales), RoundMode::CAST_RINT, count);
-            VectorBarrier();
-            // 2^8 for what halfs of codes lack, 15 for the bias of exponents.
-            Adds(bits, bits, static_cast<int16_t>(23 - base), static_cast<int32_t>(count));
-            VectorBarrier();
-            ShiftLeft(bits, bits, static_cast<int16_t>(10), static_cast<int32_t>(count));
-            VectorBarrier();
+            NarrowScales(bits, count, base);
             Brcb(Half(kSpreadAt, kScales * 16), Half(kScaleHalfAt, kScales), static_cast<uint8_t>(count / 8), {1, 8});
             VectorBarrier();
             return;
         }
         ScaleValues(count);
         Brcb(Float(kSpreadAt, kScales * 8), Float(kScaleAt, kScales), static_cast<uint8_t>(count / 8), {1, 8});
+        VectorBarrier();
+    }
+    // Numbers that are scales to the bits of halfs, relative to 2^base.
+    __aicore__ inline static void NarrowScales(const LocalTensor<int16_t> &bits, uint32_t count, int32_t base)
+    {
+        VectorBarrier();
+        // 2^8 for what halfs of codes lack, 15 for the bias of exponents.
+        Adds(bits, bits, static_cast<int16_t>(23 - base), static_cast<int32_t>(count));
+        VectorBarrier();
+        ShiftLeft(bits, bits, static_cast<int16_t>(10), static_cast<int32_t>(count));
         VectorBarrier();
     }
     // Values `k` on of those lines, those at even places, then those at odd ones, as [depth / 16][lines][16].
@@ -558,10 +563,10 @@ private:
             // A scale has a block of 16 values at even places and one at odd ones.
             LocalTensor<half> value = Half(kHalfAt, kCodes), to = Out().ReinterpretCast<half>();
             LocalTensor<half> spread = Half(kSpreadAt, kScales * 16)[k / kGroup * 16];
-            BinaryRepeatParams each(lines, 1, 1, 1, 8, kSpan / kGroup);
+            BinaryRepeatParams each(lines, 1, 1, 1, depth / kGroup, kSpan / kGroup);
             WaitFlag<HardEvent::MTE3_V>(buffer_);
             for (uint32_t i = 0; i < 2; i++) {
-                Mul(to[i * words], value[i * words], spread, static_cast<uint64_t>(128), static_cast<uint8_t>(lines), each);
+                Mul(to[i * words], value[i * words], spread, static_cast<uint64_t>(depth / 2), static_cast<uint8_t>(lines), each);
             }
             SetFlag<HardEvent::V_MTE3>(buffer_);
             WaitFlag<HardEvent::V_MTE3>(buffer_);
@@ -614,10 +619,15 @@ private:
         VectorBarrier();
         ShiftRight(apart, apart, static_cast<uint16_t>(8), static_cast<int32_t>(even));
         VectorBarrier();
-        for (uint32_t i = 0; i < lines / kGroup; i++) {
+        for (uint32_t i = 0; narrow_ && i < lines / kGroup; i++) {
+            NarrowScales(apart.ReinterpretCast<int16_t>()[i * kManyColumns], even, base_[1]);
+        }
+        for (uint32_t i = 0; !narrow_ && i < lines / kGroup; i++) {
             Cast(Half(kScaleHalfAt, kScales)[i * even], apart.ReinterpretCast<int16_t>()[i * kManyColumns], RoundMode::CAST_NONE, even);
         }
-        ScaleValues(lines / kGroup * even);
+        if (!narrow_) {
+            ScaleValues(lines / kGroup * even);
+        }
         WaitFlag<HardEvent::MTE2_V>(buffer_);
         Cast(Half(kHalfAt, kCodes), In(), RoundMode::CAST_NONE, count);
         SetFlag<HardEvent::V_MTE2>(buffer_);
@@ -635,6 +645,20 @@ private:
             Keep(bits, bits, count);
             VectorBarrier();
             FindNan(count);
+        }
+        if (narrow_) {
+            LocalTensor<half> value = Half(kHalfAt, kCodes), to = Out().ReinterpretCast<half>();
+            LocalTensor<half> each = apart.ReinterpretCast<half>();
+            BinaryRepeatParams p(1, 1, 1, pitch / 16, pitch / 16, 0);
+            WaitFlag<HardEvent::MTE3_V>(buffer_);
+            for (uint32_t i = 0; i < lines / kGroup; i++) {
+                Mul(to[i * kGroup * pitch], value[i * kGroup * pitch], each[i * kManyColumns], static_cast<uint64_t>(even),
+                    static_cast<uint8_t>(kGroup), p);
+            }
+            SetFlag<HardEvent::V_MTE3>(buffer_);
+            WaitFlag<HardEvent::V_MTE3>(buffer_);
+            VectorBarrier();
+            return;
         }
         LocalTensor<float> wide = Float(kWideAt, kCodes), scale = Float(kScaleAt, kScales);
         Cast(wide, Half(kHalfAt, kCodes), RoundMode::CAST_NONE, count);

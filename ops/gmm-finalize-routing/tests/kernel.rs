@@ -242,8 +242,9 @@ fn halfs_give_the_bits_of_bf16() {
     }
 }
 
-/// Every synchronisation of the kernel is missed when it is left out, by one of these launches. The only exception is that
-/// of the data cache at the start: it is needed where an earlier kernel wrote the group list, and a launch here is the first.
+/// Every synchronisation of the kernel is missed when it is left out, by one of these launches. The only exceptions are
+/// those of the data cache: they are needed where an earlier launch has left lines of the group list or of the workspace
+/// there, and a launch here is the first.
 #[test]
 fn every_synchronisation_is_needed() {
     let seeds = std::env::var("SIM_SEEDS").map_or(4, |text| text.parse().expect("SIM_SEEDS is a number"));
@@ -280,7 +281,7 @@ fn every_synchronisation_is_needed() {
             }
         }
         let missed = missed.unwrap();
-        let expected = |site: &String| site.starts_with("DataCacheCleanAndInvalid at kernel/common.h");
+        let expected = |site: &String| site.starts_with("DataCacheCleanAndInvalid");
         assert!(missed.iter().all(expected), "{arch}: {missed:#?}");
         assert!(seen.len() > 60, "{arch}: {} places", seen.len());
     }
