@@ -270,7 +270,7 @@ pub fn read_by(unit: &Unit, recipe: &Recipe) -> Vec<PathBuf> {
 ///
 /// # Errors
 ///
-/// As for [`unit`], or the compiler fails.
+/// As for [`unit()`], or the compiler fails.
 pub fn compile(twin: &Twin, recipe: &Recipe, arch: Arch, out: &Path) -> Result<Unit, Error> {
     let unit = unit(twin, recipe, arch, out)?;
     prepare(&unit)?.run()?;

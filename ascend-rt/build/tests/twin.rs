@@ -31,6 +31,8 @@ printf 'image of %s' "$arch" > "$image"
 printf '%s: %s kernel/gemm.cpp \\\n  kernel/tiling.h %s/kernel_operator.h /nowhere/temporary.h\n' "$image" "$source" "$include" > "$list"
 "#;
 
+type Variables = Vec<(&'static str, PathBuf)>;
+
 /// The compiler alone.
 pub(crate) fn compiler(folder: &Folder) -> PathBuf {
     folder.program("cxx", COMPILER)
@@ -57,7 +59,7 @@ impl Sim {
     }
 
     /// The variables of a build with the feature `sim`.
-    fn variables(&self) -> Vec<(&'static str, PathBuf)> {
+    fn variables(&self) -> Variables {
         vec![
             ("CARGO_FEATURE_SIM", "1".into()),
             ("DEP_ASCEND_TWIN_INCLUDE", self.path("include")),
@@ -223,7 +225,7 @@ fn states_without_images() {
 #[test]
 fn what_stops_a_build() {
     let sim = Sim::new();
-    let message = |change: &dyn Fn(&mut Vec<(&'static str, PathBuf)>, &Crate)| {
+    let message = |change: &dyn Fn(&mut Variables, &Crate)| {
         let (op, mut variables) = (Crate::new(), sim.variables());
         change(&mut variables, &op);
         let error = kernel().try_build(&script(&op, &variables)).unwrap_err();
@@ -231,7 +233,7 @@ fn what_stops_a_build() {
         (error.to_string(), error)
     };
     let without = |name: &'static str| {
-        message(&move |variables: &mut Vec<(&'static str, PathBuf)>, _| variables.retain(|(known, _)| *known != name))
+        message(&move |variables: &mut Variables, _| variables.retain(|(known, _)| *known != name))
     };
     for name in ["DEP_ASCEND_TWIN_INCLUDE", "DEP_ASCEND_TWIN_LIB"] {
         let (text, error) = without(name);

@@ -34,7 +34,7 @@ __aicore__ inline void Store(const GlobalTensor<T> &to, const LocalTensor<float>
     Fixpipe<T, float, CFG_ROW_MAJOR>(to, from, p);
 }
 
-template <class T> __aicore__ inline void Matmul(GM_ADDR a, GM_ADDR b, GM_ADDR c, GM_ADDR tiling)
+template <class T> __aicore__ inline void Run(GM_ADDR a, GM_ADDR b, GM_ADDR c, GM_ADDR tiling)
 {
     MatmulTiling t;
     GlobalTensor<uint32_t> words;
@@ -69,11 +69,11 @@ template <class T> __aicore__ inline void Matmul(GM_ADDR a, GM_ADDR b, GM_ADDR c
 extern "C" __global__ __aicore__ void matmul_bf16(GM_ADDR a, GM_ADDR b, GM_ADDR c, GM_ADDR tiling)
 {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIC_ONLY);
-    Matmul<bfloat16_t>(a, b, c, tiling);
+    Run<bfloat16_t>(a, b, c, tiling);
 }
 
 extern "C" __global__ __aicore__ void matmul_f32(GM_ADDR a, GM_ADDR b, GM_ADDR c, GM_ADDR tiling)
 {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIC_ONLY);
-    Matmul<float>(a, b, c, tiling);
+    Run<float>(a, b, c, tiling);
 }

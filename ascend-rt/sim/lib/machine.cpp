@@ -296,6 +296,18 @@ bool ready(Core &c, int pipe, const Item &item)
     }
 }
 
+// A copy of whole numbers of 32 or 64 bits from memory to UB.
+bool is_list(const Instr &i)
+{
+    const bool whole = i.dtype == ASCEND_TWIN_I32 || i.dtype == ASCEND_TWIN_U32 || i.dtype == ASCEND_TWIN_I64 || i.dtype == ASCEND_TWIN_U64;
+    bool from = false, to = false;
+    for (int k = 0; k < i.count; k++) {
+        from = from || (i.operand[k].mem == Mem::GM && i.operand[k].use == Use::Read);
+        to = to || (i.operand[k].mem == Mem::UB && i.operand[k].use == Use::Write);
+    }
+    return whole && from && to;
+}
+
 void run_instr(Core &c, int pipe, const Instr &instr)
 {
     Launch &l = *c.launch;
@@ -308,6 +320,10 @@ void run_instr(Core &c, int pipe, const Instr &instr)
         print(line, static_cast<size_t>(n));
     }
     if (l.dry) {
+        // Only what the scalar unit may decide by is there: lists and offsets that are copied to UB.
+        if (instr.pipe == Pipe::MTE2 && instr.effect != nullptr && is_list(instr)) {
+            instr.effect(exec, instr);
+        }
         return;
     }
     if (instr.unit_flag != 0) {
@@ -1431,7 +1447,11 @@ void scalar_read(Mem mem, uint64_t addr, void *to, uint32_t bytes, const Buffer 
         o.align = static_cast<uint16_t>(bytes);
         check_operands(c, i);
         if (l.dry) {
-            memset(to, 0, bytes);
+            if (mem == Mem::UB) {
+                memcpy(to, exec.at(mem, addr), bytes);
+            } else {
+                memset(to, 0, bytes);
+            }
             return;
         }
         maybe_yield(c);
@@ -1497,6 +1517,9 @@ void scalar_write(Mem mem, uint64_t addr, const void *from, uint32_t bytes, cons
         o.align = static_cast<uint16_t>(bytes);
         check_operands(c, i);
         if (l.dry) {
+            if (mem == Mem::UB) {
+                memcpy(exec.at(mem, addr), from, bytes);
+            }
             return;
         }
         maybe_yield(c);
@@ -1664,6 +1687,8 @@ void at_end(void (*check)(void *), void *data) { core().end_checks.emplace_back(
 
 void run_all(Launch &l)
 {
+    // A launch that was stopped leaves the instruction that did it.
+    running = nullptr;
     const uint32_t blocks = l.request->blocks;
     const bool mix = l.per_block > 1;
     const bool cube = l.cores[0]->cube;
@@ -1674,17 +1699,19 @@ void run_all(Launch &l)
         const uint32_t to = std::min(blocks, from + wave);
         l.live_from = static_cast<size_t>(from) * l.per_block;
         l.live_to = static_cast<size_t>(to) * l.per_block;
-        if (!l.dry) {
-            for (size_t i = l.live_from; i < l.live_to; i++) {
-                Core &c = *l.cores[i];
-                if (c.cube) {
-                    for (Mem m : {Mem::L1, Mem::L0A, Mem::L0B, Mem::L0C, Mem::BT, Mem::FB, Mem::L0A_MX, Mem::L0B_MX}) {
-                        if (capacity(m) != 0) {
-                            c.mem[static_cast<int>(m)].create(capacity(m));
-                        }
-                    }
-                } else {
-                    c.mem[static_cast<int>(Mem::UB)].create(capacity(Mem::UB));
+        for (size_t i = l.live_from; i < l.live_to; i++) {
+            Core &c = *l.cores[i];
+            if (!c.cube) {
+                c.mem[static_cast<int>(Mem::UB)].create(capacity(Mem::UB));
+                if (l.dry) {
+                    // What was not copied there reads as zero.
+                    memset(c.mem[static_cast<int>(Mem::UB)].at(0), 0, capacity(Mem::UB));
+                }
+                continue;
+            }
+            for (Mem m : {Mem::L1, Mem::L0A, Mem::L0B, Mem::L0C, Mem::BT, Mem::FB, Mem::L0A_MX, Mem::L0B_MX}) {
+                if (capacity(m) != 0 && !l.dry) {
+                    c.mem[static_cast<int>(m)].create(capacity(m));
                 }
             }
         }

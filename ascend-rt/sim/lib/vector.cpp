@@ -22,6 +22,20 @@ namespace ascend_twin {
 
 uint32_t arch() { return chip().arch; }
 
+uint64_t scalar_cast(uint8_t type, float v, uint8_t round)
+{
+    uint64_t bits = 0;
+    narrow(type, &bits, &v, 1, static_cast<Round>(round), Overflow::Ieee);
+    return bits;
+}
+
+void check_apart(const VecArg &dst, uint64_t dst_bytes, const VecArg &src, uint64_t src_bytes, const char *name, const char *api, Site site)
+{
+    if (dst.addr < src.addr + src_bytes && src.addr < dst.addr + dst_bytes) {
+        fail(Rule::Overlap, api, name, site, "%s and the destination share memory, which this call does not allow", name);
+    }
+}
+
 Overflow overflow_mode(uint8_t dst)
 {
     uint64_t ctrl = state().ctrl;
@@ -313,6 +327,7 @@ struct Elementwise {
     Shape shape;
     Track t[3];
     uint64_t scalar;
+    uint64_t step; // of Index
     uint64_t deq; // DEQSCALE
 };
 
@@ -803,20 +818,22 @@ void compute(const Elementwise &p, uint8_t *out, const uint8_t *a, const uint8_t
     }
 }
 
-// The values first, first + 1, ... of the elements from number `begin` on.
+// The values first, first + step, ... of the elements from number `begin` on.
 void index_values(const Elementwise &p, uint8_t *out, uint64_t begin, size_t n)
 {
     uint8_t to = p.type[0];
     size_t size = static_cast<size_t>(type_bits(to) / 8);
     for (size_t i = 0; i < n; i++) {
         if (is_float(to)) {
-            float first;
+            float first, step;
             widen(to, &first, &p.scalar, 1);
-            float v = first + static_cast<float>(begin + i);
+            widen(to, &step, &p.step, 1);
+            float v = first + static_cast<float>(begin + i) * step;
             narrow(to, out + i * size, &v, 1, Round::Rint, p.overflow);
         } else {
             int64_t first = read_int(to, reinterpret_cast<const uint8_t *>(&p.scalar), 0);
-            write_int(to, out, i, first + static_cast<int64_t>(begin + i), true);
+            int64_t step = read_int(to, reinterpret_cast<const uint8_t *>(&p.step), 0);
+            write_int(to, out, i, static_cast<int64_t>(static_cast<uint64_t>(first) + (begin + i) * static_cast<uint64_t>(step)), true);
         }
     }
 }
@@ -980,6 +997,13 @@ void vector_call(const VecCall &call)
                                                                                                    : track(call.arg[i]);
         p.type[i] = call.arg[i].type;
     }
+    for (int i = 1; i < call.args; i++) {
+        if (call.arg[i].addr == call.arg[0].addr && p.t[i].bits < p.t[0].bits && !p.t[i].single) {
+            fail(Rule::Overlap, call.api, names[i], call.site,
+                 "the elements of dst are wider than those of %s, which lies at the same place: results fall on what is still to be read",
+                 names[i]);
+        }
+    }
     if (type_bits(call.arg[0].type) == 4 || (call.args > 1 && type_bits(call.arg[1].type) == 4)) {
         const Shape &s = p.shape;
         bool odd = s.tail % 2 != 0 || s.prefix % 2 != 0 ||
@@ -1004,6 +1028,15 @@ void vector_call(const VecCall &call)
     p.scalar = call.scalar;
     p.scalar_type = call.scalar_type;
     p.deq = state().spare[0];
+    if (call.op == VecOp::Index) {
+        float one = 1;
+        p.step = 1;
+        if (call.stepped) {
+            p.step = call.step;
+        } else if (is_float(call.arg[0].type)) {
+            narrow(call.arg[0].type, &p.step, &one, 1, Round::Rint, Overflow::Ieee);
+        }
+    }
     if (call.op == VecOp::ShiftLeft || call.op == VecOp::ShiftRight) {
         int bits = type_bits(call.arg[0].type);
         int64_t s = read_int(call.arg[0].type, reinterpret_cast<const uint8_t *>(&call.scalar), 0);

@@ -100,6 +100,9 @@ void check_local(const VecArg &arg, const char *name, const char *api, Site site
 void check_stride(uint64_t value, uint64_t limit, const char *what, const char *api, Site site);
 void check_repeat(int64_t repeat, const char *api, Site site);
 
+// For calls whose operands must not share memory at all.
+void check_apart(const VecArg &dst, uint64_t dst_bytes, const VecArg &src, uint64_t src_bytes, const char *name, const char *api, Site site);
+
 // Starts an instruction of the vector unit.
 void vector_instr(Instr &in, const char *api, Site site, uint8_t dtype, uint32_t bytes, uint64_t elements, uint32_t repeats);
 

@@ -83,20 +83,40 @@ void run_compare(Exec &x, const Instr &in)
     const Shape &s = p.shape;
     const uint8_t *value = reinterpret_cast<const uint8_t *>(&p.value);
     uint64_t bytes = (static_cast<uint64_t>(s.repeats) * s.lanes + s.tail) / 8;
-    if (p.type == ASCEND_TWIN_F32 && p.a.row_dense() && (p.scalar || p.b.row_dense())) {
+    if (p.type == ASCEND_TWIN_F32 && p.a.row_dense() && (p.scalar || p.b.row_dense()) && s.full() && !p.b.single) {
         // The usual case, a byte of eight results at a time.
-        float fixed = load<float>(value);
-        for (uint64_t i = 0; i < bytes; i++) {
-            uint32_t repeat = static_cast<uint32_t>(i * 8 / s.lanes), lane = static_cast<uint32_t>(i * 8 % s.lanes);
-            const uint8_t *a = ub + p.a.at(repeat, lane), *b = p.scalar ? nullptr : ub + p.b.at(repeat, lane);
-            uint32_t r = 0;
-            for (uint32_t j = 0; j < 8; j++) {
-                float u = load<float>(a + 4 * j), v = p.scalar ? fixed : load<float>(b + 4 * j);
-                r |= static_cast<uint32_t>(holds(p.mode, u, v) && s.on(repeat, lane + j)) << j;
-            }
-            ub[p.dst + i] = static_cast<uint8_t>(r);
+        float x8[8], y8[8];
+        for (float &y : y8) {
+            y = load<float>(value);
         }
-        return;
+        auto run = [&](auto holds_one) {
+            for (uint64_t i = 0; i < bytes; i++) {
+                uint32_t repeat = static_cast<uint32_t>(i * 8 / s.lanes), lane = static_cast<uint32_t>(i * 8 % s.lanes);
+                memcpy(x8, ub + p.a.at(repeat, lane), 32);
+                if (!p.scalar) {
+                    memcpy(y8, ub + p.b.at(repeat, lane), 32);
+                }
+                uint32_t r = 0;
+                for (uint32_t j = 0; j < 8; j++) {
+                    r |= static_cast<uint32_t>(holds_one(x8[j], y8[j])) << j;
+                }
+                ub[p.dst + i] = static_cast<uint8_t>(r);
+            }
+        };
+        switch (static_cast<AscendC::CMPMODE>(p.mode)) {
+        case AscendC::CMPMODE::LT:
+            return run([](float a, float b) { return a < b; });
+        case AscendC::CMPMODE::GT:
+            return run([](float a, float b) { return a > b; });
+        case AscendC::CMPMODE::EQ:
+            return run([](float a, float b) { return a == b; });
+        case AscendC::CMPMODE::LE:
+            return run([](float a, float b) { return a <= b; });
+        case AscendC::CMPMODE::GE:
+            return run([](float a, float b) { return a >= b; });
+        case AscendC::CMPMODE::NE:
+            return run([](float a, float b) { return a != b; });
+        }
     }
     for (uint64_t i = 0; i < bytes; i++) {
         uint32_t r = 0;
@@ -273,7 +293,25 @@ void run_select(Exec &x, const Instr &in)
     if (p.reg && p.mode == 1) {
         memcpy(&value, x.state().cmpmask, 8);
     }
+    bool dense = p.dst.row_dense() && p.a.row_dense() && (!p.tensor || p.b.row_dense()) && (size == 4 || size == 2);
     for (uint32_t r = 0; r < s.rows(); r++) {
+        uint32_t first = r < s.repeats ? s.prefix : s.tail;
+        if (dense && first != 0) {
+            const uint8_t *bits = p.reg && p.mode == 0 ? x.state().cmpmask : ub + p.mask + (p.mode == 0 ? 0 : r * (s.lanes / 8));
+            uint8_t *to = ub + p.dst.at(r, 0);
+            const uint8_t *a = ub + p.a.at(r, 0), *b = p.tensor ? ub + p.b.at(r, 0) : nullptr;
+            auto run = [&](auto zero) {
+                using T = decltype(zero);
+                T fixed = load<T>(reinterpret_cast<const uint8_t *>(&value));
+                for (uint32_t lane = 0; lane < first; lane++) {
+                    T u = load<T>(a + lane * sizeof(T)), v = b != nullptr ? load<T>(b + lane * sizeof(T)) : fixed;
+                    T chosen = (bits[lane / 8] >> (lane % 8)) & 1 ? u : v;
+                    memcpy(to + lane * sizeof(T), &chosen, sizeof(T));
+                }
+            };
+            size == 4 ? run(uint32_t{}) : run(uint16_t{});
+            continue;
+        }
         for (uint32_t lane = 0; lane < s.lanes; lane++) {
             if (!s.on(r, lane)) {
                 continue;
@@ -417,11 +455,18 @@ void run_gather(Exec &x, const Instr &in)
     const GatherWork &p = in.get<GatherWork>();
     uint8_t *ub = x.at(Mem::UB, 0);
     size_t size = p.near.bits / 8u;
-    each_lane(p.shape, [&](uint32_t r, uint32_t lane) {
-        uint64_t at = gather_at(x, p, r, lane);
-        uint8_t *near = ub + p.near.at(r, lane), *far = ub + at;
-        p.scatter ? memcpy(far, near, size) : memcpy(near, far, size);
-    });
+    auto run = [&](auto zero) {
+        using T = decltype(zero);
+        each_lane(p.shape, [&](uint32_t r, uint32_t lane) {
+            uint64_t at = p.base + load<uint32_t>(ub + p.offsets.at(r, lane));
+            if (at % sizeof(T) != 0 || at + sizeof(T) > p.limit) {
+                gather_at(x, p, r, lane); // says what is wrong
+            }
+            uint8_t *near = ub + p.near.at(r, lane), *far = ub + p.far + at;
+            p.scatter ? memcpy(far, near, sizeof(T)) : memcpy(near, far, sizeof(T));
+        });
+    };
+    size == 1 ? run(uint8_t{}) : size == 2 ? run(uint16_t{}) : size == 4 ? run(uint32_t{}) : run(uint64_t{});
 }
 
 void taint_gather(Exec &x, const Instr &in)
@@ -470,12 +515,21 @@ void gather(const MoveCall &call, bool scatter)
     const VecArg &f = call.arg[far];
     uint64_t end = f.buffer.bytes != 0 ? f.buffer.base + f.buffer.bytes : capacity(Mem::UB);
     p.limit = f.bytes != 0 ? f.bytes : end > f.addr ? end - f.addr : 0;
+    // A tensor that was cut from a buffer reaches to its end: what is touched of it ends at the latest where another operand
+    // begins.
+    uint64_t region = p.limit;
+    for (int i = 0; i < 3; i++) {
+        if (i != far && call.arg[i].addr > p.far && call.arg[i].addr - p.far < region) {
+            region = call.arg[i].addr - p.far;
+        }
+    }
+    check_apart(call.arg[near], p.near.at(p.shape.rows() - 1, lanes - 1) + size - p.near.addr, f, region, "src", call.api, call.site);
     Instr in;
     vector_instr(in, call.api, call.site, call.arg[near].type, static_cast<uint32_t>(size), p.shape.elements(), p.shape.rows());
     touch(in, scatter ? "src" : "dst", scatter ? Use::Read : Use::Write, call.arg[near], p.near, p.shape, 0, !scatter);
     touch(in, "offsets", Use::Read, call.arg[2], p.offsets, p.shape);
     // Which elements of the other one are touched is known when it runs.
-    Operand &o = touch_run(in, scatter ? "dst" : "src", scatter ? Use::Update : Use::Read, f, p.far, p.limit);
+    Operand &o = touch_run(in, scatter ? "dst" : "src", scatter ? Use::Update : Use::Read, f, p.far, region);
     o.strict = false;
     in.put(p);
     in.effect = run_gather;
@@ -542,7 +596,13 @@ void vector_gatherb(const MoveCall &call)
     s.repeats = p.repeats;
     touch(in, "dst", Use::Write, call.arg[0], track(call.arg[0]), s);
     touch_run(in, "offset", Use::Read, call.arg[2], p.offsets, 32ull * p.repeats);
-    Operand &o = touch_run(in, "src", Use::Read, f, p.src, p.limit);
+    uint64_t region = p.limit;
+    for (int i = 0; i < 3; i += 2) {
+        if (call.arg[i].addr > p.src && call.arg[i].addr - p.src < region) {
+            region = call.arg[i].addr - p.src;
+        }
+    }
+    Operand &o = touch_run(in, "src", Use::Read, f, p.src, region);
     o.strict = false;
     in.put(p);
     in.effect = [](Exec &x, const Instr &i) {
@@ -592,15 +652,21 @@ void vector_brcb(const MoveCall &call)
     s.repeats = p.repeats;
     touch(in, "dst", Use::Write, call.arg[0], track(call.arg[0]), s);
     touch_run(in, "src", Use::Read, call.arg[1], p.src, 8ull * p.size * p.repeats);
+    check_apart(call.arg[0], (p.repeats - 1ull) * p.rep + 7ull * p.blk + kBlock, call.arg[1], 8ull * p.size * p.repeats, "src", call.api, call.site);
     in.put(p);
     in.effect = [](Exec &x, const Instr &i) {
         const BlocksWork &w = i.get<BlocksWork>();
         uint8_t *ub = x.at(Mem::UB, 0);
         for (uint32_t b = 0; b < 8 * w.repeats; b++) {
             uint8_t *to = ub + w.dst + static_cast<uint64_t>(b / 8) * w.rep + static_cast<uint64_t>(b % 8) * w.blk;
-            for (uint32_t k = 0; k < kBlock; k += w.size) {
-                memcpy(to + k, ub + w.src + static_cast<uint64_t>(b) * w.size, w.size);
-            }
+            auto run = [&](auto zero) {
+                using T = decltype(zero);
+                T v = load<T>(ub + w.src + static_cast<uint64_t>(b) * sizeof(T));
+                for (uint32_t k = 0; k < kBlock; k += sizeof(T)) {
+                    memcpy(to + k, &v, sizeof(T));
+                }
+            };
+            w.size == 1 ? run(uint8_t{}) : w.size == 2 ? run(uint16_t{}) : w.size == 4 ? run(uint32_t{}) : run(uint64_t{});
         }
     };
     in.taint = [](Exec &x, const Instr &i) {
@@ -624,7 +690,8 @@ struct GatherMaskWork {
     uint64_t bits; // address of the pattern
     uint32_t bits_rep;
     uint64_t dst;
-    uint64_t most; // elements that the destination's region has room for
+    uint64_t most; // elements that may be kept
+    uint64_t room; // bytes of the destination
 };
 
 // Element `i` of a repeat: in counter mode a repeat may be longer than 256 B; then its blocks go on with the block stride.
@@ -652,19 +719,36 @@ void run_gather_mask(Exec &x, const Instr &in)
     uint8_t *ub = x.at(Mem::UB, 0);
     size_t size = p.src.bits / 8u;
     uint64_t n = 0;
+    if (p.pattern != 0 && p.most * size <= p.room) {
+        uint32_t begin = p.pattern == 1 || p.pattern == 7 ? 0 : p.pattern == 2 ? 1 : p.pattern - 3;
+        uint32_t step = p.pattern == 7 ? 1 : p.pattern <= 2 ? 2 : 4;
+        auto run = [&](auto zero) {
+            using T = decltype(zero);
+            for (uint32_t r = 0; r < p.repeats; r++) {
+                for (uint32_t i = begin; i < p.lanes; i += step) {
+                    T v = load<T>(ub + p.src.at(r, i));
+                    memcpy(ub + p.dst + n * sizeof(T), &v, sizeof(T));
+                    n++;
+                }
+            }
+        };
+        size == 1 ? run(uint8_t{}) : size == 2 ? run(uint16_t{}) : run(uint32_t{});
+        x.state().reserved_count = n;
+        return;
+    }
     for (uint32_t r = 0; r < p.repeats; r++) {
         for (uint32_t i = 0; i < p.lanes; i++) {
             if (gather_mask_bit(x, p, r, i)) {
+                if ((n + 1) * size > p.room) {
+                    x.fail(Rule::Bounds, "more elements are kept than the destination has room for (%llu bytes)",
+                           static_cast<unsigned long long>(p.room));
+                }
                 memmove(ub + p.dst + n * size, ub + p.src.at(r, i), size);
                 n++;
             }
         }
     }
     x.state().reserved_count = n;
-    // What lies behind the last element keeps no defined value.
-    if (n < p.most) {
-        x.define(Mem::UB, p.dst + n * size, (p.most - n) * size, false);
-    }
 }
 
 void taint_gather_mask(Exec &x, const Instr &in)
@@ -682,9 +766,6 @@ void taint_gather_mask(Exec &x, const Instr &in)
                 n++;
             }
         }
-    }
-    if (n < p.most) {
-        x.define(Mem::UB, p.dst + n * size, (p.most - n) * size, false);
     }
 }
 
@@ -738,13 +819,23 @@ uint64_t vector_gather_mask(const MoveCall &call)
     s.repeats = p.repeats;
     Instr in;
     vector_instr(in, call.api, call.site, call.arg[0].type, size, elements, static_cast<uint32_t>((elements * size + kRepeat - 1) / kRepeat));
+    const VecArg &d = call.arg[0];
+    uint64_t end = d.buffer.bytes != 0 ? d.buffer.base + d.buffer.bytes : capacity(Mem::UB);
+    p.room = d.bytes != 0 ? d.bytes : end > d.addr ? end - d.addr : 0;
     if (p.most != 0) {
-        uint64_t room = p.most * size;
-        if (p.pattern == 0 && call.arg[0].bytes != 0 && call.arg[0].bytes < room) {
-            room = call.arg[0].bytes; // no more is kept than the tensor takes, or the effect says so
-            p.most = room / size;
+        uint64_t bytes = p.most * size;
+        if (p.pattern != 0) {
+            touch_run(in, "dst", Use::Write, d, p.dst, bytes);
+        } else {
+            // How many are kept is known when it runs: no more than fit before another operand, and what is not written stays.
+            bytes = p.room < bytes ? p.room : bytes;
+            for (int i = 1; i < 3; i++) {
+                if (call.arg[i].addr > p.dst && call.arg[i].addr - p.dst < bytes) {
+                    bytes = call.arg[i].addr - p.dst;
+                }
+            }
+            touch_run(in, "dst", Use::Update, d, p.dst, bytes).strict = false;
         }
-        touch_run(in, "dst", Use::Write, call.arg[0], p.dst, room);
     }
     touch(in, "src0", Use::Read, call.arg[1], p.src, s, 0, p.pattern == 7);
     if (tensor) {

@@ -116,6 +116,9 @@ template <class F> void by_type(uint8_t type, F f)
     }
 }
 
+template <class T> constexpr uint64_t width() { return sizeof(T); }
+template <> constexpr uint64_t width<Half>() { return 2; }
+
 // The sum of one repeat; integers of 16 bits are summed in 32.
 template <class T, class R> R sum_row(const ReduceWork &p, const uint8_t *ub, uint32_t r)
 {
@@ -123,6 +126,17 @@ template <class T, class R> R sum_row(const ReduceWork &p, const uint8_t *ub, ui
     uint32_t n = 1;
     while (n < p.shape.lanes) {
         n *= 2;
+    }
+    uint32_t first = r < p.shape.repeats ? p.shape.prefix : p.shape.tail;
+    if (first != 0 && p.src.row_dense()) {
+        const uint8_t *from = ub + p.src.at(r, 0);
+        for (uint32_t lane = 0; lane < first; lane++) {
+            v[lane] = static_cast<R>(read<T>(from + lane * width<T>()));
+        }
+        for (uint32_t lane = first; lane < n; lane++) {
+            v[lane] = R{};
+        }
+        return tree(v, n, p.overflow);
     }
     for (uint32_t lane = 0; lane < n; lane++) {
         v[lane] = lane < p.shape.lanes && p.shape.on(r, lane) ? static_cast<R>(read<T>(ub + p.src.at(r, lane))) : R{};
@@ -153,9 +167,6 @@ template <class T> Best<T> best_row(const ReduceWork &p, const uint8_t *ub, uint
     }
     return b;
 }
-
-template <class T> constexpr uint64_t width() { return sizeof(T); }
-template <> constexpr uint64_t width<Half>() { return 2; }
 
 template <class T> void write_index(uint8_t *p, uint32_t index)
 {

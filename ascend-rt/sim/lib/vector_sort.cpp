@@ -135,6 +135,8 @@ void vector_sort32(const MoveCall &call)
     touch_run(in, "dst", Use::Write, call.arg[0], p.dst, n * 8);
     touch_run(in, "src0", Use::Read, call.arg[1], p.src, n * size);
     touch_run(in, "src1", Use::Read, call.arg[2], p.index, n * 4);
+    check_apart(call.arg[0], n * 8, call.arg[1], n * size, "src0", call.api, call.site);
+    check_apart(call.arg[0], n * 8, call.arg[2], n * 4, "src1", call.api, call.site);
     in.put(p);
     in.effect = run_sort32;
     issue(in);
@@ -186,15 +188,29 @@ void run_merge(Exec &x, const Instr &in)
                 break;
             }
         }
-        if (out < all) {
-            x.define(Mem::UB, p.dst + (r * all + out) * 8, (all - out) * 8, false);
-        }
     }
     uint64_t packed = 0;
     for (int i = 0; i < 4; i++) {
         packed |= static_cast<uint64_t>(taken[i] & 0xffff) << (16 * i);
     }
     x.state().spare[5] = packed;
+}
+
+// A suspended merge leaves the rest of the destination as it was.
+void taint_merge(Exec &x, const Instr &in)
+{
+    const MergeWork &p = in.get<MergeWork>();
+    uint64_t written = 0;
+    for (int i = 0; i < p.lists; i++) {
+        uint64_t taken = (x.state().spare[5] >> (16 * i)) & 0xffff;
+        written += taken;
+        // The next pair of a list was compared too.
+        uint64_t looked = taken < p.length[i] ? taken + 1 : taken;
+        if (!x.defined(Mem::UB, p.src[i], looked * 8)) {
+            x.fail(Rule::Undefined, "a pair of list %d has no defined value", i + 1);
+        }
+    }
+    x.define(Mem::UB, p.dst, written * 8, true);
 }
 
 } // namespace
@@ -240,7 +256,12 @@ void vector_merge(const MoveCall &call, const VecArg src[4])
     Instr in;
     vector_instr(in, call.api, call.site, p.type, 8, all * p.repeat, p.repeat);
     in.a[3] = p.lists;
-    touch_run(in, "dst", Use::Write, call.arg[0], p.dst, all * 8 * p.repeat);
+    if (p.suspend) {
+        touch_run(in, "dst", Use::Update, call.arg[0], p.dst, all * 8).strict = false;
+        in.taint = taint_merge;
+    } else {
+        touch_run(in, "dst", Use::Write, call.arg[0], p.dst, all * 8 * p.repeat);
+    }
     for (int i = 0; i < p.lists; i++) {
         if (p.length[i] == 0) {
             continue;
@@ -251,6 +272,7 @@ void vector_merge(const MoveCall &call, const VecArg src[4])
         r.n2 = p.repeat;
         r.pitch2 = all * 8;
         in.add(names[i], Use::Read, src[i].mem, r, src[i].buffer).align = 8;
+        check_apart(call.arg[0], all * 8 * p.repeat, src[i], p.length[i] * 8ull, names[i], call.api, call.site);
     }
     in.put(p);
     in.effect = run_merge;

@@ -22,7 +22,8 @@ pub enum Mode {
     Fast,
     /// In an order that flags and barriers allow, drawn from the seed; cores interleave at random.
     Chaos(u64),
-    /// In program order, without data: only the record is made.
+    /// In program order, without data: only the record is made. What the scalar unit may decide by is there: what it reads
+    /// from memory itself, and 32-bit and 64-bit whole numbers that are copied to UB.
     Dry,
 }
 

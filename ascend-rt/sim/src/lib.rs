@@ -9,6 +9,7 @@ pub mod cost;
 mod fault;
 mod image;
 mod launch;
+mod lint;
 mod mutants;
 #[cfg(feature = "rt")]
 mod rt;
@@ -22,6 +23,7 @@ pub use cost::Chip;
 pub use fault::{Fault, Place, Rule};
 pub use image::{Image, Kernel, OpenError, Parameter};
 pub use launch::{Call, Launch, Memory, Mode, Mute, Role, Run, RunError, Sync, Used};
+pub use lint::{Lint, Slow, lint};
 pub use mutants::{Mutant, Verdict, mutants};
 #[cfg(feature = "rt")]
 pub use rt::{configure, install};

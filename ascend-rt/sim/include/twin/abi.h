@@ -45,7 +45,9 @@ typedef struct AscendTwinChip {
 enum AscendTwinMode {
     ASCEND_TWIN_FAST = 0, /* program order */
     ASCEND_TWIN_CHAOS = 1, /* any order that flags and barriers allow, drawn from the seed */
-    ASCEND_TWIN_DRY = 2 /* program order; no data is moved or checked, only the record is made */
+    /* Program order; only the record is made. Of the data there is only what the scalar unit may decide by: it reads GM, and
+       copies of 32-bit and 64-bit whole numbers from GM to UB are carried out. Other GM need not exist. */
+    ASCEND_TWIN_DRY = 2
 };
 
 enum AscendTwinRole {

@@ -12,31 +12,70 @@
 
 namespace ascend_twin {
 
+template <class T> class Field;
+
+// A number on its way into a Field: what constructors and calls take.
+template <class T> class Given {
+public:
+    template <class V, std::enable_if_t<std::is_arithmetic<V>::value || std::is_enum<V>::value, int> = 0>
+    constexpr Given(V v) : wide_(widen(v))
+    {
+    }
+    template <class U> constexpr Given(const Field<U> &f) : wide_(f.wide()) {}
+    constexpr int64_t wide() const { return wide_; }
+
+    template <class V> static constexpr int64_t widen(V v)
+    {
+        if constexpr (std::is_integral<V>::value && std::is_unsigned<V>::value && sizeof(V) == 8) {
+            return v > static_cast<V>(std::numeric_limits<int64_t>::max()) ? std::numeric_limits<int64_t>::max()
+                                                                          : static_cast<int64_t>(v);
+        } else {
+            return static_cast<int64_t>(v);
+        }
+    }
+
+private:
+    int64_t wide_;
+};
+
 // An integer field of a parameter structure. It has the type of the genuine field where it is read, and remembers the
-// number that was written, so that a call can tell that this did not fit.
+// number that was written, so that a call can tell that this did not fit. No number becomes a Field by itself, so that
+// `condition ? params.m : 16` has the type of a number.
 template <class T> class Field {
 public:
     using Type = T;
 
     constexpr Field() = default;
     template <class V, std::enable_if_t<std::is_arithmetic<V>::value || std::is_enum<V>::value, int> = 0>
-    constexpr Field(V v) : wide_(widen(v))
+    explicit constexpr Field(V v) : wide_(Given<T>::widen(v))
     {
     }
-    template <class U> constexpr Field(const Field<U> &o) : wide_(o.wide()) {}
+    template <class U> constexpr Field(const Given<U> &g) : wide_(g.wide()) {}
+    template <class U> explicit constexpr Field(const Field<U> &o) : wide_(o.wide()) {}
 
     constexpr operator T() const { return static_cast<T>(wide_); }
     constexpr int64_t wide() const { return wide_; }
 
-    template <class V> constexpr Field &operator+=(V v) { return *this = static_cast<int64_t>(wide_ + static_cast<int64_t>(v)); }
-    template <class V> constexpr Field &operator-=(V v) { return *this = static_cast<int64_t>(wide_ - static_cast<int64_t>(v)); }
-    template <class V> constexpr Field &operator*=(V v) { return *this = static_cast<int64_t>(wide_ * static_cast<int64_t>(v)); }
-    template <class V> constexpr Field &operator/=(V v) { return *this = static_cast<int64_t>(wide_ / static_cast<int64_t>(v)); }
-    template <class V> constexpr Field &operator%=(V v) { return *this = static_cast<int64_t>(wide_ % static_cast<int64_t>(v)); }
-    template <class V> constexpr Field &operator|=(V v) { return *this = static_cast<int64_t>(wide_ | static_cast<int64_t>(v)); }
-    template <class V> constexpr Field &operator&=(V v) { return *this = static_cast<int64_t>(wide_ & static_cast<int64_t>(v)); }
-    template <class V> constexpr Field &operator<<=(V v) { return *this = static_cast<int64_t>(wide_ << static_cast<int64_t>(v)); }
-    template <class V> constexpr Field &operator>>=(V v) { return *this = static_cast<int64_t>(wide_ >> static_cast<int64_t>(v)); }
+    template <class V, std::enable_if_t<std::is_arithmetic<V>::value || std::is_enum<V>::value, int> = 0>
+    constexpr Field &operator=(V v)
+    {
+        wide_ = Given<T>::widen(v);
+        return *this;
+    }
+    template <class U> constexpr Field &operator=(const Field<U> &o)
+    {
+        wide_ = o.wide();
+        return *this;
+    }
+    template <class V> constexpr Field &operator+=(V v) { return *this = wide_ + static_cast<int64_t>(v); }
+    template <class V> constexpr Field &operator-=(V v) { return *this = wide_ - static_cast<int64_t>(v); }
+    template <class V> constexpr Field &operator*=(V v) { return *this = wide_ * static_cast<int64_t>(v); }
+    template <class V> constexpr Field &operator/=(V v) { return *this = wide_ / static_cast<int64_t>(v); }
+    template <class V> constexpr Field &operator%=(V v) { return *this = wide_ % static_cast<int64_t>(v); }
+    template <class V> constexpr Field &operator|=(V v) { return *this = wide_ | static_cast<int64_t>(v); }
+    template <class V> constexpr Field &operator&=(V v) { return *this = wide_ & static_cast<int64_t>(v); }
+    template <class V> constexpr Field &operator<<=(V v) { return *this = wide_ << static_cast<int64_t>(v); }
+    template <class V> constexpr Field &operator>>=(V v) { return *this = wide_ >> static_cast<int64_t>(v); }
     constexpr Field &operator++() { return *this += 1; }
     constexpr Field &operator--() { return *this -= 1; }
     constexpr T operator++(int)
@@ -53,16 +92,6 @@ public:
     }
 
 private:
-    template <class V> static constexpr int64_t widen(V v)
-    {
-        if constexpr (std::is_same<V, uint64_t>::value || std::is_same<V, unsigned long long>::value) {
-            return v > static_cast<V>(std::numeric_limits<int64_t>::max()) ? std::numeric_limits<int64_t>::max()
-                                                                          : static_cast<int64_t>(v);
-        } else {
-            return static_cast<int64_t>(v);
-        }
-    }
-
     int64_t wide_ = 0;
 };
 
@@ -119,6 +148,29 @@ using Wide = U16;
 using Wide32 = U16;
 #endif
 } // namespace twin_field
+// The same for parameters.
+namespace twin_given {
+using U8 = ascend_twin::Given<uint8_t>;
+using U16 = ascend_twin::Given<uint16_t>;
+using U32 = ascend_twin::Given<uint32_t>;
+using U64 = ascend_twin::Given<uint64_t>;
+using I32 = ascend_twin::Given<int32_t>;
+using I64 = ascend_twin::Given<int64_t>;
+#if __NPU_ARCH__ == 3510
+using Stride = I64; // of DataCopyPad
+using Wide = U64; // pitches of ND matrices in GM
+using Wide32 = U32;
+#else
+using Stride = U32;
+using Wide = U16;
+using Wide32 = U16;
+#endif
+} // namespace twin_given
+
+// Bytes that copies count in.
+constexpr uint32_t ONE_BLK_SIZE = 32;
+
+template <class A, class B> using IsSameType = std::is_same<A, B>;
 
 enum class BlockMode : uint8_t {
     BLOCK_MODE_NORMAL = 0,
@@ -133,19 +185,19 @@ enum class DataCopyMVType : uint8_t { UB_TO_OUT = 0, OUT_TO_UB = 1 };
 
 struct DataCopyParams {
     constexpr DataCopyParams() {}
-    constexpr DataCopyParams(twin_field::U16 count, twin_field::U16 len, twin_field::U16 srcStrideIn, twin_field::U16 dstStrideIn)
+    constexpr DataCopyParams(twin_given::U16 count, twin_given::U16 len, twin_given::U16 srcStrideIn, twin_given::U16 dstStrideIn)
         : blockCount(count), blockLen(len), srcStride(srcStrideIn), dstStride(dstStrideIn)
     {
     }
 
-    twin_field::U16 blockCount = 1;
-    twin_field::U16 blockLen = 0; // 32 B; DataCopyPad: bytes
+    twin_field::U16 blockCount{1};
+    twin_field::U16 blockLen{0}; // 32 B; DataCopyPad: bytes
     union {
-        twin_field::U16 srcGap = 0; // end to start
+        twin_field::U16 srcGap{0}; // end to start
         twin_field::U16 srcStride;
     };
     union {
-        twin_field::U16 dstGap = 0;
+        twin_field::U16 dstGap{0};
         twin_field::U16 dstStride;
     };
 };
@@ -171,121 +223,121 @@ struct DataCopyEnhancedParams {
 
 struct DataCopyPadParams {
     DataCopyPadParams() {}
-    DataCopyPadParams(bool isPadValue, twin_field::U8 leftPadValue, twin_field::U8 rightPadValue, uint64_t padValue)
+    DataCopyPadParams(bool isPadValue, twin_given::U8 leftPadValue, twin_given::U8 rightPadValue, uint64_t padValue)
         : isPad(isPadValue), leftPadding(leftPadValue), rightPadding(rightPadValue), paddingValue(padValue)
     {
     }
 
     bool isPad = false;
-    twin_field::U8 leftPadding = 0; // elements
-    twin_field::U8 rightPadding = 0;
+    twin_field::U8 leftPadding{0}; // elements
+    twin_field::U8 rightPadding{0};
     uint64_t paddingValue = 0;
 };
 
 struct DataCopyExtParams {
     constexpr DataCopyExtParams() {}
-    constexpr DataCopyExtParams(twin_field::U16 count, twin_field::U32 len, twin_field::Stride srcStrideIn,
-                                twin_field::Stride dstStrideIn, twin_field::U32 rsvIn)
+    constexpr DataCopyExtParams(twin_given::U16 count, twin_given::U32 len, twin_given::Stride srcStrideIn,
+                                twin_given::Stride dstStrideIn, twin_given::U32 rsvIn)
         : blockCount(count), blockLen(len), srcStride(srcStrideIn), dstStride(dstStrideIn), rsv(rsvIn)
     {
     }
 
-    twin_field::U16 blockCount = 1;
-    twin_field::U32 blockLen = 0; // bytes
-    twin_field::Stride srcStride = 0; // end to start: bytes in GM, 32 B on chip
-    twin_field::Stride dstStride = 0;
-    twin_field::U32 rsv = 0;
+    twin_field::U16 blockCount{1};
+    twin_field::U32 blockLen{0}; // bytes
+    twin_field::Stride srcStride{0}; // end to start: bytes in GM, 32 B on chip
+    twin_field::Stride dstStride{0};
+    twin_field::U32 rsv{0};
 };
 
 template <class T> struct DataCopyPadExtParams {
     DataCopyPadExtParams() { memset(static_cast<void *>(&paddingValue), 0, sizeof(T)); }
     template <class V>
-    DataCopyPadExtParams(bool isPadValue, twin_field::U8 leftPadValue, twin_field::U8 rightPadValue, V padValue)
+    DataCopyPadExtParams(bool isPadValue, twin_given::U8 leftPadValue, twin_given::U8 rightPadValue, V padValue)
         : isPad(isPadValue), leftPadding(leftPadValue), rightPadding(rightPadValue), paddingValue(static_cast<T>(padValue))
     {
     }
 
     bool isPad = false;
-    twin_field::U8 leftPadding = 0; // elements
-    twin_field::U8 rightPadding = 0;
+    twin_field::U8 leftPadding{0}; // elements
+    twin_field::U8 rightPadding{0};
     T paddingValue;
 };
 
 struct Nd2NzParams {
     Nd2NzParams() {}
-    Nd2NzParams(twin_field::U16 ndNumIn, twin_field::U16 nValueIn, twin_field::Wide32 dValueIn, twin_field::Wide srcNdMatrixStrideIn,
-                twin_field::Wide srcDValueIn, twin_field::U16 dstNzC0StrideIn, twin_field::U16 dstNzNStrideIn,
-                twin_field::Wide32 dstNzMatrixStrideIn)
+    Nd2NzParams(twin_given::U16 ndNumIn, twin_given::U16 nValueIn, twin_given::Wide32 dValueIn, twin_given::Wide srcNdMatrixStrideIn,
+                twin_given::Wide srcDValueIn, twin_given::U16 dstNzC0StrideIn, twin_given::U16 dstNzNStrideIn,
+                twin_given::Wide32 dstNzMatrixStrideIn)
         : ndNum(ndNumIn), nValue(nValueIn), dValue(dValueIn), srcNdMatrixStride(srcNdMatrixStrideIn), srcDValue(srcDValueIn),
           dstNzC0Stride(dstNzC0StrideIn), dstNzNStride(dstNzNStrideIn), dstNzMatrixStride(dstNzMatrixStrideIn)
     {
     }
 
-    twin_field::U16 ndNum = 0;
-    twin_field::U16 nValue = 0; // rows
-    twin_field::Wide32 dValue = 0; // columns
-    twin_field::Wide srcNdMatrixStride = 0; // elements
-    twin_field::Wide srcDValue = 0; // pitch of rows, elements
-    twin_field::U16 dstNzC0Stride = 0; // 32 B
-    twin_field::U16 dstNzNStride = 0; // 32 B
-    twin_field::Wide32 dstNzMatrixStride = 0; // elements
+    twin_field::U16 ndNum{0};
+    twin_field::U16 nValue{0}; // rows
+    twin_field::Wide32 dValue{0}; // columns
+    twin_field::Wide srcNdMatrixStride{0}; // elements
+    twin_field::Wide srcDValue{0}; // pitch of rows, elements
+    twin_field::U16 dstNzC0Stride{0}; // 32 B
+    twin_field::U16 dstNzNStride{0}; // 32 B
+    twin_field::Wide32 dstNzMatrixStride{0}; // elements
 };
 
 struct Nz2NdParamsFull {
     Nz2NdParamsFull() {}
-    Nz2NdParamsFull(twin_field::U16 ndNumIn, twin_field::U16 nValueIn, twin_field::U16 dValueIn, twin_field::U16 srcNdMatrixStrideIn,
-                    twin_field::U16 srcNStrideIn, twin_field::U16 dstDStrideIn, twin_field::U16 dstNdMatrixStrideIn)
+    Nz2NdParamsFull(twin_given::U16 ndNumIn, twin_given::U16 nValueIn, twin_given::U16 dValueIn, twin_given::U16 srcNdMatrixStrideIn,
+                    twin_given::U16 srcNStrideIn, twin_given::U16 dstDStrideIn, twin_given::U16 dstNdMatrixStrideIn)
         : ndNum(ndNumIn), nValue(nValueIn), dValue(dValueIn), srcNdMatrixStride(srcNdMatrixStrideIn), srcNStride(srcNStrideIn),
           dstDStride(dstDStrideIn), dstNdMatrixStride(dstNdMatrixStrideIn)
     {
     }
 
-    twin_field::U16 ndNum = 1;
-    twin_field::U16 nValue = 0;
-    twin_field::U16 dValue = 0;
-    twin_field::U16 srcNdMatrixStride = 1; // 256 elements
-    twin_field::U16 srcNStride = 0; // 16 elements
-    twin_field::U16 dstDStride = 0; // elements
-    twin_field::U16 dstNdMatrixStride = 1; // elements
+    twin_field::U16 ndNum{1};
+    twin_field::U16 nValue{0};
+    twin_field::U16 dValue{0};
+    twin_field::U16 srcNdMatrixStride{1}; // 256 elements
+    twin_field::U16 srcNStride{0}; // 16 elements
+    twin_field::U16 dstDStride{0}; // elements
+    twin_field::U16 dstNdMatrixStride{1}; // elements
 };
 
 #if __NPU_ARCH__ == 3510
 // As Nd2NzParams, the source transposed: nValue columns, dValue rows of pitch srcDValue.
 struct Dn2NzParams {
     Dn2NzParams() {}
-    Dn2NzParams(twin_field::U16 dnNumIn, twin_field::U16 nValueIn, twin_field::U32 dValueIn, twin_field::U64 srcDnMatrixStrideIn,
-                twin_field::U64 srcDValueIn, twin_field::U16 dstNzC0StrideIn, twin_field::U16 dstNzNStrideIn,
-                twin_field::U32 dstNzMatrixStrideIn)
+    Dn2NzParams(twin_given::U16 dnNumIn, twin_given::U16 nValueIn, twin_given::U32 dValueIn, twin_given::U64 srcDnMatrixStrideIn,
+                twin_given::U64 srcDValueIn, twin_given::U16 dstNzC0StrideIn, twin_given::U16 dstNzNStrideIn,
+                twin_given::U32 dstNzMatrixStrideIn)
         : dnNum(dnNumIn), nValue(nValueIn), dValue(dValueIn), srcDnMatrixStride(srcDnMatrixStrideIn), srcDValue(srcDValueIn),
           dstNzC0Stride(dstNzC0StrideIn), dstNzNStride(dstNzNStrideIn), dstNzMatrixStride(dstNzMatrixStrideIn)
     {
     }
 
-    twin_field::U16 dnNum = 0;
-    twin_field::U16 nValue = 0;
-    twin_field::U32 dValue = 0;
-    twin_field::U64 srcDnMatrixStride = 0;
-    twin_field::U64 srcDValue = 0;
-    twin_field::U16 dstNzC0Stride = 0;
-    twin_field::U16 dstNzNStride = 0;
-    twin_field::U32 dstNzMatrixStride = 0;
+    twin_field::U16 dnNum{0};
+    twin_field::U16 nValue{0};
+    twin_field::U32 dValue{0};
+    twin_field::U64 srcDnMatrixStride{0};
+    twin_field::U64 srcDValue{0};
+    twin_field::U16 dstNzC0Stride{0};
+    twin_field::U16 dstNzNStride{0};
+    twin_field::U32 dstNzMatrixStride{0};
 };
 
 struct LoopModeParams {
     LoopModeParams() {}
-    LoopModeParams(twin_field::U32 loop1SizeIn, twin_field::U32 loop2SizeIn, twin_field::U64 loop1SrcStrideIn,
-                   twin_field::U64 loop1DstStrideIn, twin_field::U64 loop2SrcStrideIn, twin_field::U64 loop2DstStrideIn)
+    LoopModeParams(twin_given::U32 loop1SizeIn, twin_given::U32 loop2SizeIn, twin_given::U64 loop1SrcStrideIn,
+                   twin_given::U64 loop1DstStrideIn, twin_given::U64 loop2SrcStrideIn, twin_given::U64 loop2DstStrideIn)
         : loop1Size(loop1SizeIn), loop2Size(loop2SizeIn), loop1SrcStride(loop1SrcStrideIn), loop1DstStride(loop1DstStrideIn),
           loop2SrcStride(loop2SrcStrideIn), loop2DstStride(loop2DstStrideIn)
     {
     }
 
-    twin_field::U32 loop1Size = 0; // inner
-    twin_field::U32 loop2Size = 0; // outer
-    twin_field::U64 loop1SrcStride = 0; // bytes, start to start
-    twin_field::U64 loop1DstStride = 0;
-    twin_field::U64 loop2SrcStride = 0;
-    twin_field::U64 loop2DstStride = 0;
+    twin_field::U32 loop1Size{0}; // inner
+    twin_field::U32 loop2Size{0}; // outer
+    twin_field::U64 loop1SrcStride{0}; // bytes, start to start
+    twin_field::U64 loop1DstStride{0};
+    twin_field::U64 loop2SrcStride{0};
+    twin_field::U64 loop2DstStride{0};
 };
 #endif
 
@@ -347,17 +399,17 @@ namespace AscendC {
 
 // ---- contiguous
 template <class T>
-void DataCopy(const LocalTensor<T> &dst, const GlobalTensor<T> &src, twin_field::U32 count, ASCEND_TWIN_SITE)
+void DataCopy(const LocalTensor<T> &dst, const GlobalTensor<T> &src, twin_given::U32 count, ASCEND_TWIN_SITE)
 {
     ascend_twin::data_copy(ascend_twin::place(dst), ascend_twin::place(src), ascend_twin::kind<T>(), count, site);
 }
 template <class T>
-void DataCopy(const GlobalTensor<T> &dst, const LocalTensor<T> &src, twin_field::U32 count, ASCEND_TWIN_SITE)
+void DataCopy(const GlobalTensor<T> &dst, const LocalTensor<T> &src, twin_given::U32 count, ASCEND_TWIN_SITE)
 {
     ascend_twin::data_copy(ascend_twin::place(dst), ascend_twin::place(src), ascend_twin::kind<T>(), count, site);
 }
 template <class T>
-void DataCopy(const LocalTensor<T> &dst, const LocalTensor<T> &src, twin_field::U32 count, ASCEND_TWIN_SITE)
+void DataCopy(const LocalTensor<T> &dst, const LocalTensor<T> &src, twin_given::U32 count, ASCEND_TWIN_SITE)
 {
     ascend_twin::data_copy(ascend_twin::place(dst), ascend_twin::place(src), ascend_twin::kind<T>(), count, site);
 }
@@ -508,7 +560,7 @@ inline void SetLoopModePara(const LoopModeParams &loopParams, DataCopyMVType typ
 inline void ResetLoopModePara(DataCopyMVType type, ASCEND_TWIN_SITE) { ascend_twin::set_loop_mode(nullptr, type, site); }
 
 template <class T, uint8_t subBlockId = 0>
-void DataCopyL1ToUB(const LocalTensor<T> &dst, const LocalTensor<T> &src, twin_field::U32 count, ASCEND_TWIN_SITE)
+void DataCopyL1ToUB(const LocalTensor<T> &dst, const LocalTensor<T> &src, twin_given::U32 count, ASCEND_TWIN_SITE)
 {
     static_assert(subBlockId <= 1, "DataCopyL1ToUB: subBlockId is 0 or 1");
     ascend_twin::l1_to_ub(ascend_twin::place(dst), ascend_twin::place(src), ascend_twin::kind<T>(), subBlockId, count, site);

@@ -42,94 +42,94 @@ using ::QuantMode_t;
 
 struct LoadData2DParams {
     LoadData2DParams() {}
-    LoadData2DParams(twin_field::U16 startIndexIn, twin_field::U8 repeatTimesIn, twin_field::U16 srcStrideIn, twin_field::U8 sidIn,
-                     twin_field::U16 dstGapIn, bool ifTransposeIn, twin_field::U8 addrModeIn)
+    LoadData2DParams(twin_given::U16 startIndexIn, twin_given::U8 repeatTimesIn, twin_given::U16 srcStrideIn, twin_given::U8 sidIn,
+                     twin_given::U16 dstGapIn, bool ifTransposeIn, twin_given::U8 addrModeIn)
         : startIndex(startIndexIn), dstGap(dstGapIn), srcStride(srcStrideIn), ifTranspose(ifTransposeIn), repeatTimes(repeatTimesIn),
           sid(sidIn), addrMode(addrModeIn)
     {
     }
 
-    twin_field::U16 startIndex = 0; // all in fractals of 512 B
-    twin_field::U16 dstGap = 0; // end to start
-    twin_field::U16 srcStride = 0; // start to start
+    twin_field::U16 startIndex{0}; // all in fractals of 512 B
+    twin_field::U16 dstGap{0}; // end to start
+    twin_field::U16 srcStride{0}; // start to start
     bool ifTranspose = false;
-    twin_field::U8 repeatTimes = 0;
-    twin_field::U8 sid = 0;
-    twin_field::U8 addrMode = 0; // 1: the source goes down
+    twin_field::U8 repeatTimes{0};
+    twin_field::U8 sid{0};
+    twin_field::U8 addrMode{0}; // 1: the source goes down
 };
 using LoadData2dParams = LoadData2DParams;
 
 struct LoadData2DParamsV2 {
     LoadData2DParamsV2() {}
-    LoadData2DParamsV2(twin_field::U32 mStartPositionIn, twin_field::U32 kStartPositionIn, twin_field::U16 mStepIn,
-                       twin_field::U16 kStepIn, twin_field::I32 srcStrideIn, twin_field::U16 dstStrideIn, bool ifTransposeIn,
-                       twin_field::U8 sidIn)
+    LoadData2DParamsV2(twin_given::U32 mStartPositionIn, twin_given::U32 kStartPositionIn, twin_given::U16 mStepIn,
+                       twin_given::U16 kStepIn, twin_given::I32 srcStrideIn, twin_given::U16 dstStrideIn, bool ifTransposeIn,
+                       twin_given::U8 sidIn)
         : mStartPosition(mStartPositionIn), kStartPosition(kStartPositionIn), mStep(mStepIn), kStep(kStepIn), srcStride(srcStrideIn),
           dstStride(dstStrideIn), ifTranspose(ifTransposeIn), sid(sidIn)
     {
     }
 
-    twin_field::U32 mStartPosition = 0; // 16 rows
-    twin_field::U32 kStartPosition = 0; // 32 B of columns
-    twin_field::U16 mStep = 0;
-    twin_field::U16 kStep = 0;
-    twin_field::I32 srcStride = 0; // fractals, between neighbours along k
-    twin_field::U16 dstStride = 0;
+    twin_field::U32 mStartPosition{0}; // 16 rows
+    twin_field::U32 kStartPosition{0}; // 32 B of columns
+    twin_field::U16 mStep{0};
+    twin_field::U16 kStep{0};
+    twin_field::I32 srcStride{0}; // fractals, between neighbours along k
+    twin_field::U16 dstStride{0};
     bool ifTranspose = false;
-    twin_field::U8 sid = 0;
+    twin_field::U8 sid{0};
 };
 
 struct LoadData2DMxParams {
     LoadData2DMxParams() {}
-    LoadData2DMxParams(twin_field::U16 xStartPositionIn, twin_field::U16 yStartPositionIn, twin_field::U8 xStepIn,
-                       twin_field::U8 yStepIn, twin_field::U16 srcStrideIn, twin_field::U16 dstStrideIn)
+    LoadData2DMxParams(twin_given::U16 xStartPositionIn, twin_given::U16 yStartPositionIn, twin_given::U8 xStepIn,
+                       twin_given::U8 yStepIn, twin_given::U16 srcStrideIn, twin_given::U16 dstStrideIn)
         : xStartPosition(xStartPositionIn), yStartPosition(yStartPositionIn), xStep(xStepIn), yStep(yStepIn), srcStride(srcStrideIn),
           dstStride(dstStrideIn)
     {
     }
 
-    twin_field::U16 xStartPosition = 0; // along m, fractals of 32 B
-    twin_field::U16 yStartPosition = 0; // along k
-    twin_field::U8 xStep = 0;
-    twin_field::U8 yStep = 0;
-    twin_field::U16 srcStride = 0; // between neighbours along m
-    twin_field::U16 dstStride = 0;
+    twin_field::U16 xStartPosition{0}; // along m, fractals of 32 B
+    twin_field::U16 yStartPosition{0}; // along k
+    twin_field::U8 xStep{0};
+    twin_field::U8 yStep{0};
+    twin_field::U16 srcStride{0}; // between neighbours along m
+    twin_field::U16 dstStride{0};
 };
 
 struct LoadData2dTransposeParams {
     LoadData2dTransposeParams() {}
-    LoadData2dTransposeParams(twin_field::U16 startIndexIn, twin_field::U8 repeatTimesIn, twin_field::U16 srcStrideIn,
-                              twin_field::U16 dstGapIn, twin_field::U16 dstfracGapIn, twin_field::U8 addrModeIn = 0)
+    LoadData2dTransposeParams(twin_given::U16 startIndexIn, twin_given::U8 repeatTimesIn, twin_given::U16 srcStrideIn,
+                              twin_given::U16 dstGapIn, twin_given::U16 dstfracGapIn, twin_given::U8 addrModeIn = 0)
         : startIndex(startIndexIn), repeatTimes(repeatTimesIn), srcStride(srcStrideIn), dstGap(dstGapIn), dstFracGap(dstfracGapIn),
           addrMode(addrModeIn)
     {
     }
 
-    twin_field::U16 startIndex = 0; // squares
-    twin_field::U8 repeatTimes = 0;
-    twin_field::U16 srcStride = 0; // squares
-    twin_field::U16 dstGap = 0; // fractals, end of the first to start of the next first
-    twin_field::U16 dstFracGap = 0; // fractals, end to start, inside of a square
-    twin_field::U8 addrMode = 0;
+    twin_field::U16 startIndex{0}; // squares
+    twin_field::U8 repeatTimes{0};
+    twin_field::U16 srcStride{0}; // squares
+    twin_field::U16 dstGap{0}; // fractals, end of the first to start of the next first
+    twin_field::U16 dstFracGap{0}; // fractals, end to start, inside of a square
+    twin_field::U8 addrMode{0};
 };
 
 struct LoadData2dTransposeParamsV2 {
     LoadData2dTransposeParamsV2() {}
-    LoadData2dTransposeParamsV2(twin_field::U16 startIndexIn, twin_field::U8 repeatTimesIn, twin_field::U16 srcStrideIn,
-                                twin_field::U16 dstGapIn, twin_field::U16 dstFracGapIn, twin_field::U16 srcFracGapIn,
-                                twin_field::U8 addrModeIn = 0)
+    LoadData2dTransposeParamsV2(twin_given::U16 startIndexIn, twin_given::U8 repeatTimesIn, twin_given::U16 srcStrideIn,
+                                twin_given::U16 dstGapIn, twin_given::U16 dstFracGapIn, twin_given::U16 srcFracGapIn,
+                                twin_given::U8 addrModeIn = 0)
         : startIndex(startIndexIn), repeatTimes(repeatTimesIn), srcStride(srcStrideIn), dstGap(dstGapIn), dstFracGap(dstFracGapIn),
           srcFracGap(srcFracGapIn), addrMode(addrModeIn)
     {
     }
 
-    twin_field::U16 startIndex = 0; // all in fractals
-    twin_field::U8 repeatTimes = 0;
-    twin_field::U16 srcStride = 0;
-    twin_field::U16 dstGap = 0;
-    twin_field::U16 dstFracGap = 0;
-    twin_field::U16 srcFracGap = 0;
-    twin_field::U8 addrMode = 0;
+    twin_field::U16 startIndex{0}; // all in fractals
+    twin_field::U8 repeatTimes{0};
+    twin_field::U16 srcStride{0};
+    twin_field::U16 dstGap{0};
+    twin_field::U16 dstFracGap{0};
+    twin_field::U16 srcFracGap{0};
+    twin_field::U8 addrMode{0};
 };
 
 struct IsResetLoad3dConfig {
@@ -144,10 +144,10 @@ constexpr IsResetLoad3dConfig IS_RESER_LOAD3D_DEFAULT_CONFIG = {true, true};
 template <class T> struct LoadData3DParamsV2 {
     LoadData3DParamsV2() { memset(static_cast<void *>(&padValue), 0, sizeof(T)); }
     template <class V>
-    LoadData3DParamsV2(const uint8_t padListIn[4], twin_field::U16 l1HIn, twin_field::U16 l1WIn, twin_field::U16 channelSizeIn,
-                       twin_field::U16 kExtensionIn, twin_field::U16 mExtensionIn, twin_field::U16 kStartPtIn,
-                       twin_field::U16 mStartPtIn, twin_field::U8 strideWIn, twin_field::U8 strideHIn, twin_field::U8 filterWIn,
-                       twin_field::U8 filterHIn, twin_field::U8 dilationFilterWIn, twin_field::U8 dilationFilterHIn,
+    LoadData3DParamsV2(const uint8_t padListIn[4], twin_given::U16 l1HIn, twin_given::U16 l1WIn, twin_given::U16 channelSizeIn,
+                       twin_given::U16 kExtensionIn, twin_given::U16 mExtensionIn, twin_given::U16 kStartPtIn,
+                       twin_given::U16 mStartPtIn, twin_given::U8 strideWIn, twin_given::U8 strideHIn, twin_given::U8 filterWIn,
+                       twin_given::U8 filterHIn, twin_given::U8 dilationFilterWIn, twin_given::U8 dilationFilterHIn,
                        bool enTransposeIn, bool enSmallKIn, V padValueIn, bool filterSizeWIn = false, bool filterSizeHIn = false,
                        bool fMatrixCtrlIn = false)
         : l1H(l1HIn), l1W(l1WIn), channelSize(channelSizeIn), kExtension(kExtensionIn), mExtension(mExtensionIn), kStartPt(kStartPtIn),
@@ -159,19 +159,19 @@ template <class T> struct LoadData3DParamsV2 {
     }
 
     uint8_t padList[4] = {0, 0, 0, 0}; // left, right, top, bottom
-    twin_field::U16 l1H = 0;
-    twin_field::U16 l1W = 0;
-    twin_field::U16 channelSize = 0;
-    twin_field::U16 kExtension = 0;
-    twin_field::U16 mExtension = 0;
-    twin_field::U16 kStartPt = 0;
-    twin_field::U16 mStartPt = 0;
-    twin_field::U8 strideW = 1;
-    twin_field::U8 strideH = 1;
-    twin_field::U8 filterW = 1;
-    twin_field::U8 filterH = 1;
-    twin_field::U8 dilationFilterW = 1;
-    twin_field::U8 dilationFilterH = 1;
+    twin_field::U16 l1H{0};
+    twin_field::U16 l1W{0};
+    twin_field::U16 channelSize{0};
+    twin_field::U16 kExtension{0};
+    twin_field::U16 mExtension{0};
+    twin_field::U16 kStartPt{0};
+    twin_field::U16 mStartPt{0};
+    twin_field::U8 strideW{1};
+    twin_field::U8 strideH{1};
+    twin_field::U8 filterW{1};
+    twin_field::U8 filterH{1};
+    twin_field::U8 dilationFilterW{1};
+    twin_field::U8 dilationFilterH{1};
     bool enTranspose = false;
     bool enSmallK = false;
     T padValue;
@@ -180,27 +180,47 @@ template <class T> struct LoadData3DParamsV2 {
     bool fMatrixCtrl = false;
 };
 
+// The same in two words; the feature map comes from SetFmatrix, the padding from SetLoadDataPaddingValue.
+struct LoadData3DParamsV2Pro {
+    LoadData3DParamsV2Pro() {}
+    LoadData3DParamsV2Pro(twin_given::U16 channelSizeIn, bool enTransposeIn, bool enSmallKIn, bool filterSizeWIn, bool filterSizeHIn,
+                          bool fMatrixCtrlIn, uint64_t extConfigIn, uint64_t filterConfigIn)
+        : channelSize(channelSizeIn), enTranspose(enTransposeIn), enSmallK(enSmallKIn), filterSizeW(filterSizeWIn),
+          filterSizeH(filterSizeHIn), fMatrixCtrl(fMatrixCtrlIn), extConfig(extConfigIn), filterConfig(filterConfigIn)
+    {
+    }
+
+    twin_field::U16 channelSize{0};
+    bool enTranspose = false;
+    bool enSmallK = false;
+    bool filterSizeW = false;
+    bool filterSizeH = false;
+    bool fMatrixCtrl = false;
+    uint64_t extConfig = 0; // 16 bits each: kExtension, mExtension, kStartPt, mStartPt
+    uint64_t filterConfig = 0x10101010101; // 8 bits each: strides, filter, dilations, of w and h
+};
+
 struct LoadDataRepeatParam {
     LoadDataRepeatParam() {}
 #if __NPU_ARCH__ == 3510
-    LoadDataRepeatParam(twin_field::U16 repeatStrideIn, twin_field::U8 repeatTimeIn, twin_field::U8 repeatModeIn,
-                        twin_field::U16 dstStrideIn)
+    LoadDataRepeatParam(twin_given::U16 repeatStrideIn, twin_given::U8 repeatTimeIn, twin_given::U8 repeatModeIn,
+                        twin_given::U16 dstStrideIn)
         : repeatStride(repeatStrideIn), repeatTime(repeatTimeIn), repeatMode(repeatModeIn), dstStride(dstStrideIn)
     {
     }
 #endif
-    LoadDataRepeatParam(twin_field::U16 repeatStrideIn, twin_field::U8 repeatTimeIn, twin_field::U8 repeatModeIn)
+    LoadDataRepeatParam(twin_given::U16 repeatStrideIn, twin_given::U8 repeatTimeIn, twin_given::U8 repeatModeIn)
         : repeatStride(repeatStrideIn), repeatTime(repeatTimeIn), repeatMode(repeatModeIn)
     {
     }
 
-    twin_field::U16 repeatStride = 0; // 16 rows, or C0 columns
-    twin_field::U8 repeatTime = 1;
-    twin_field::U8 repeatMode = 0; // 0: along m, 1: along k
+    twin_field::U16 repeatStride{0}; // 16 rows, or C0 columns
+    twin_field::U8 repeatTime{1};
+    twin_field::U8 repeatMode{0}; // 0: along m, 1: along k
 #if __NPU_ARCH__ == 3510
-    twin_field::U16 dstStride = 0; // fractals, between neighbours along k
+    twin_field::U16 dstStride{0}; // fractals, between neighbours along k
 #else
-    twin_field::U8 reserved = 0;
+    twin_field::U8 reserved{0};
 #endif
 };
 #if __NPU_ARCH__ == 3510
@@ -210,18 +230,18 @@ using LoadDataRepeatParamWithStride = LoadDataRepeatParam;
 template <class T> struct InitConstValueParams {
     InitConstValueParams() { memset(static_cast<void *>(&initValue), 0, sizeof(T)); }
     template <class V>
-    InitConstValueParams(twin_field::U16 repeatTimesIn, twin_field::U16 blockNumIn, twin_field::U16 dstGapIn, V initValueIn)
+    InitConstValueParams(twin_given::U16 repeatTimesIn, twin_given::U16 blockNumIn, twin_given::U16 dstGapIn, V initValueIn)
         : repeatTimes(repeatTimesIn), blockNum(blockNumIn), dstGap(dstGapIn), initValue(static_cast<T>(initValueIn))
     {
     }
     template <class V>
-    InitConstValueParams(twin_field::U16 repeatTimesIn, V initValueIn) : repeatTimes(repeatTimesIn), initValue(static_cast<T>(initValueIn))
+    InitConstValueParams(twin_given::U16 repeatTimesIn, V initValueIn) : repeatTimes(repeatTimesIn), initValue(static_cast<T>(initValueIn))
     {
     }
 
-    twin_field::U16 repeatTimes = 0;
-    twin_field::U16 blockNum = 0; // 32 B in L1, 512 B in L0
-    twin_field::U16 dstGap = 0;
+    twin_field::U16 repeatTimes{0};
+    twin_field::U16 blockNum{0}; // 32 B in L1, 512 B in L0
+    twin_field::U16 dstGap{0};
     T initValue;
 };
 
@@ -231,27 +251,27 @@ enum class FmatrixMode : uint8_t { FMATRIX_LEFT = 0, FMATRIX_RIGHT = 1 };
 
 struct MmadParams {
     MmadParams() {}
-    MmadParams(twin_field::U16 mIn, twin_field::U16 nIn, twin_field::U16 kIn, bool isBiasIn, int32_t fmOffsetIn, bool enSsparseIn,
+    MmadParams(twin_given::U16 mIn, twin_given::U16 nIn, twin_given::U16 kIn, bool isBiasIn, int32_t fmOffsetIn, bool enSsparseIn,
                bool enWinogradAIn, bool enWinogradBIn)
         : m(mIn), n(nIn), k(kIn), isBias(isBiasIn), fmOffset(fmOffsetIn), enSsparse(enSsparseIn), enWinogradA(enWinogradAIn),
           enWinogradB(enWinogradBIn)
     {
     }
-    MmadParams(twin_field::U16 mIn, twin_field::U16 nIn, twin_field::U16 kIn, twin_field::U8 unitFlagIn, bool cmatrixSourceIn,
+    MmadParams(twin_given::U16 mIn, twin_given::U16 nIn, twin_given::U16 kIn, twin_given::U8 unitFlagIn, bool cmatrixSourceIn,
                bool cmatrixInitValIn)
         : m(mIn), n(nIn), k(kIn), unitFlag(unitFlagIn), cmatrixSource(cmatrixSourceIn), cmatrixInitVal(cmatrixInitValIn)
     {
     }
 
-    twin_field::U16 m = 0;
-    twin_field::U16 n = 0;
-    twin_field::U16 k = 0;
+    twin_field::U16 m{0};
+    twin_field::U16 n{0};
+    twin_field::U16 k{0};
     bool isBias = false;
     int32_t fmOffset = 0;
     bool enSsparse = false;
     bool enWinogradA = false;
     bool enWinogradB = false;
-    twin_field::U8 unitFlag = 0;
+    twin_field::U8 unitFlag{0};
     bool kDirectionAlign = false;
     bool cmatrixSource = false;
     bool cmatrixInitVal = true;
@@ -279,14 +299,14 @@ constexpr FixpipeConfig CFG_COLUMN_MAJOR = {CO2Layout::COLUMN_MAJOR};
 
 struct FixpipeParamsV220 {
     FixpipeParamsV220() {}
-    FixpipeParamsV220(twin_field::U16 nSizeIn, twin_field::U16 mSizeIn, twin_field::U16 srcStrideIn, twin_field::U32 dstStrideIn,
+    FixpipeParamsV220(twin_given::U16 nSizeIn, twin_given::U16 mSizeIn, twin_given::U16 srcStrideIn, twin_given::U32 dstStrideIn,
                       bool reluEnIn)
         : nSize(nSizeIn), mSize(mSizeIn), srcStride(srcStrideIn), dstStride(dstStrideIn), reluEn(reluEnIn)
     {
     }
-    FixpipeParamsV220(twin_field::U16 nSizeIn, twin_field::U16 mSizeIn, twin_field::U16 srcStrideIn, twin_field::U32 dstStrideIn,
-                      bool reluEnIn, QuantMode_t quantPreIn, int64_t deqScalarIn, twin_field::U16 ndNumIn,
-                      twin_field::U16 srcNdStrideIn, twin_field::U16 dstNdStrideIn, twin_field::U8 unitFlagIn,
+    FixpipeParamsV220(twin_given::U16 nSizeIn, twin_given::U16 mSizeIn, twin_given::U16 srcStrideIn, twin_given::U32 dstStrideIn,
+                      bool reluEnIn, QuantMode_t quantPreIn, int64_t deqScalarIn, twin_given::U16 ndNumIn,
+                      twin_given::U16 srcNdStrideIn, twin_given::U16 dstNdStrideIn, twin_given::U8 unitFlagIn,
                       bool isChannelSplitIn = false)
         : nSize(nSizeIn), mSize(mSizeIn), srcStride(srcStrideIn), dstStride(dstStrideIn), quantPre(quantPreIn),
           deqScalar(static_cast<uint64_t>(deqScalarIn)), ndNum(ndNumIn), srcNdStride(srcNdStrideIn), dstNdStride(dstNdStrideIn),
@@ -294,42 +314,42 @@ struct FixpipeParamsV220 {
     {
     }
 
-    twin_field::U16 nSize = 0;
-    twin_field::U16 mSize = 0;
-    twin_field::U16 srcStride = 0; // rows of 16 elements
-    twin_field::U32 dstStride = 0; // rows: elements, NZ: 32 B
+    twin_field::U16 nSize{0};
+    twin_field::U16 mSize{0};
+    twin_field::U16 srcStride{0}; // rows of 16 elements
+    twin_field::U32 dstStride{0}; // rows: elements, NZ: 32 B
     QuantMode_t quantPre = NoQuant;
     uint64_t deqScalar = 0;
-    twin_field::U16 ndNum = 1;
-    twin_field::U16 srcNdStride = 0; // fractals
-    twin_field::U16 dstNdStride = 0; // elements
+    twin_field::U16 ndNum{1};
+    twin_field::U16 srcNdStride{0}; // fractals
+    twin_field::U16 dstNdStride{0}; // elements
     bool reluEn = false;
-    twin_field::U8 unitFlag = 0;
+    twin_field::U8 unitFlag{0};
     bool isChannelSplit = false;
 };
 
 #if __NPU_ARCH__ == 3510
 struct Nz2NdParams {
     Nz2NdParams() {}
-    Nz2NdParams(twin_field::U16 ndNumIn, twin_field::U16 srcNdStrideIn, twin_field::U32 dstNdStrideIn)
+    Nz2NdParams(twin_given::U16 ndNumIn, twin_given::U16 srcNdStrideIn, twin_given::U32 dstNdStrideIn)
         : ndNum(ndNumIn), srcNdStride(srcNdStrideIn), dstNdStride(dstNdStrideIn)
     {
     }
-    twin_field::U16 ndNum = 1;
-    twin_field::U16 srcNdStride = 0; // rows of 16 elements
-    twin_field::U32 dstNdStride = 0; // elements
+    twin_field::U16 ndNum{1};
+    twin_field::U16 srcNdStride{0}; // rows of 16 elements
+    twin_field::U32 dstNdStride{0}; // elements
 };
 struct Nz2DnParams {
     Nz2DnParams() {}
-    Nz2DnParams(twin_field::U16 dnNumIn, twin_field::U16 srcNzMatrixStrideIn, twin_field::U32 dstDnMatrixStrideIn,
-                twin_field::U16 srcNzC0StrideIn)
+    Nz2DnParams(twin_given::U16 dnNumIn, twin_given::U16 srcNzMatrixStrideIn, twin_given::U32 dstDnMatrixStrideIn,
+                twin_given::U16 srcNzC0StrideIn)
         : dnNum(dnNumIn), srcNzMatrixStride(srcNzMatrixStrideIn), dstDnMatrixStride(dstDnMatrixStrideIn), srcNzC0Stride(srcNzC0StrideIn)
     {
     }
-    twin_field::U16 dnNum = 1;
-    twin_field::U16 srcNzMatrixStride = 0; // rows of 16 elements
-    twin_field::U32 dstDnMatrixStride = 0; // elements
-    twin_field::U16 srcNzC0Stride = 0; // rows of 16 elements, between neighbours along m
+    twin_field::U16 dnNum{1};
+    twin_field::U16 srcNzMatrixStride{0}; // rows of 16 elements
+    twin_field::U32 dstDnMatrixStride{0}; // elements
+    twin_field::U16 srcNzC0Stride{0}; // rows of 16 elements, between neighbours along m
 };
 
 template <CO2Layout format> struct TransformParams {};
@@ -348,7 +368,7 @@ enum class ClipReluMode { NOCLIP_RELU = 0, CLIP_RELU = 1 };
 
 template <CO2Layout format = CO2Layout::ROW_MAJOR> struct FixpipeParamsArch3510 {
     FixpipeParamsArch3510() {}
-    FixpipeParamsArch3510(twin_field::U16 nSizeIn, twin_field::U16 mSizeIn, twin_field::U16 srcStrideIn, twin_field::U32 dstStrideIn)
+    FixpipeParamsArch3510(twin_given::U16 nSizeIn, twin_given::U16 mSizeIn, twin_given::U16 srcStrideIn, twin_given::U32 dstStrideIn)
         : nSize(nSizeIn), mSize(mSizeIn), srcStride(srcStrideIn), dstStride(dstStrideIn)
     {
     }
@@ -357,22 +377,22 @@ template <CO2Layout format = CO2Layout::ROW_MAJOR> struct FixpipeParamsArch3510 
     ClipReluMode preClipReluMode = ClipReluMode::NOCLIP_RELU;
     uint64_t reluScalar = 0;
     uint64_t vectorRelu = 0;
-    twin_field::U16 nSize = 0;
-    twin_field::U16 mSize = 0;
-    twin_field::U16 srcStride = 0; // rows of 16 elements
-    twin_field::U32 dstStride = 0; // elements
+    twin_field::U16 nSize{0};
+    twin_field::U16 mSize{0};
+    twin_field::U16 srcStride{0}; // rows of 16 elements
+    twin_field::U32 dstStride{0}; // elements
     QuantMode_t quantPre = NoQuant;
     uint64_t deqScalar = 0;
     bool reluEn = false;
-    twin_field::U8 unitFlag = 0;
-    twin_field::U8 dualDstCtl = 0; // 1: halves of m, 2: halves of n go to the two vector cores
+    twin_field::U8 unitFlag{0};
+    twin_field::U8 dualDstCtl{0}; // 1: halves of m, 2: halves of n go to the two vector cores
     bool subBlockId = false;
     typename TransformParams<format>::PARAMS params{};
     bool isChannelSplit = false;
 };
 template <CO2Layout format = CO2Layout::ROW_MAJOR> struct FixpipeParamsC310 : FixpipeParamsArch3510<format> {
     FixpipeParamsC310() {}
-    FixpipeParamsC310(twin_field::U16 nSizeIn, twin_field::U16 mSizeIn, twin_field::U16 srcStrideIn, twin_field::U32 dstStrideIn)
+    FixpipeParamsC310(twin_given::U16 nSizeIn, twin_given::U16 mSizeIn, twin_given::U16 srcStrideIn, twin_given::U32 dstStrideIn)
         : FixpipeParamsArch3510<format>(nSizeIn, mSizeIn, srcStrideIn, dstStrideIn)
     {
     }
@@ -382,23 +402,23 @@ template <CO2Layout format = CO2Layout::ROW_MAJOR> struct FixpipeParamsC310 : Fi
 // L0C moved by DataCopy.
 struct DataCopyCO12DstParams {
     DataCopyCO12DstParams() {}
-    DataCopyCO12DstParams(twin_field::U16 nSizeIn, twin_field::U16 mSizeIn, twin_field::U32 dstStrideIn, twin_field::U16 srcStrideIn,
-                          QuantMode_t quantPreIn, twin_field::U8 reluPreIn, bool channelSplitIn, bool nz2ndEnIn)
+    DataCopyCO12DstParams(twin_given::U16 nSizeIn, twin_given::U16 mSizeIn, twin_given::U32 dstStrideIn, twin_given::U16 srcStrideIn,
+                          QuantMode_t quantPreIn, twin_given::U8 reluPreIn, bool channelSplitIn, bool nz2ndEnIn)
         : nSize(nSizeIn), mSize(mSizeIn), dstStride(dstStrideIn), srcStride(srcStrideIn), quantPre(quantPreIn), reluPre(reluPreIn),
           channelSplit(channelSplitIn), nz2ndEn(nz2ndEnIn)
     {
     }
 
-    twin_field::U8 sid = 0;
-    twin_field::U16 nSize = 0;
-    twin_field::U16 mSize = 0;
-    twin_field::U32 dstStride = 0;
-    twin_field::U16 srcStride = 0;
-    twin_field::U8 unitFlag = 0;
+    twin_field::U8 sid{0};
+    twin_field::U16 nSize{0};
+    twin_field::U16 mSize{0};
+    twin_field::U32 dstStride{0};
+    twin_field::U16 srcStride{0};
+    twin_field::U8 unitFlag{0};
     uint8_t clipReluPre = 0;
     uint8_t eltWiseOp = 0;
     QuantMode_t quantPre = NoQuant;
-    twin_field::U8 reluPre = 0;
+    twin_field::U8 reluPre{0};
     bool channelSplit = false;
     bool nz2ndEn = false;
 };
@@ -521,6 +541,18 @@ void LoadData(const LocalTensor<T> &dst, const LocalTensor<T> &src, const LoadDa
     ascend_twin::load_3d(ascend_twin::place(dst), ascend_twin::place(src), ascend_twin::kind<T>(),
                          ascend_twin::load_3d_params(loadDataParams, defaultConfig), "LoadData3D", site);
 }
+template <class T>
+void LoadData(const LocalTensor<T> &dst, const LocalTensor<T> &src, const LoadData3DParamsV2Pro &loadDataParams, ASCEND_TWIN_SITE)
+{
+    const uint64_t e = loadDataParams.extConfig, f = loadDataParams.filterConfig;
+    const uint8_t none[4] = {0, 0, 0, 0};
+    LoadData3DParamsV2<uint8_t> p(none, 0, 0, loadDataParams.channelSize, e & 0xffff, e >> 16 & 0xffff, e >> 32 & 0xffff, e >> 48, f & 0xff,
+                                  f >> 8 & 0xff, f >> 16 & 0xff, f >> 24 & 0xff, f >> 32 & 0xff, f >> 40 & 0xff,
+                                  loadDataParams.enTranspose, loadDataParams.enSmallK, 0, loadDataParams.filterSizeW,
+                                  loadDataParams.filterSizeH, loadDataParams.fMatrixCtrl);
+    ascend_twin::load_3d(ascend_twin::place(dst), ascend_twin::place(src), ascend_twin::kind<T>(),
+                         ascend_twin::load_3d_params(p, IsResetLoad3dConfig(false, false)), "LoadData3D", site);
+}
 #if __NPU_ARCH__ == 3510
 template <class T, const IsResetLoad3dConfig &defaultConfig = IS_RESER_LOAD3D_DEFAULT_CONFIG, class U = T>
 void LoadDataWithStride(const LocalTensor<T> &dst, const LocalTensor<T> &src, const LoadData3DParamsV2<U> &loadDataParams,
@@ -550,7 +582,7 @@ void LoadDataWithTranspose(const LocalTensor<T> &dst, const LocalTensor<T> &src,
 }
 #endif
 
-inline void SetFmatrix(twin_field::U16 l1H, twin_field::U16 l1W, const uint8_t padList[4], const FmatrixMode &fmatrixMode,
+inline void SetFmatrix(twin_given::U16 l1H, twin_given::U16 l1W, const uint8_t padList[4], const FmatrixMode &fmatrixMode,
                        ASCEND_TWIN_SITE)
 {
     ascend_twin::set_fmatrix(l1H, l1W, padList, fmatrixMode == FmatrixMode::FMATRIX_RIGHT, site);
@@ -751,9 +783,9 @@ void DataCopy(const LocalTensor<T> &dst, const LocalTensor<U> &src, const DataCo
 }
 
 #if __NPU_ARCH__ == 3510
-inline void SetFixpipeNz2ndFlag(twin_field::U16 ndNum, twin_field::U16 srcNdStride, twin_field::U32 dstNdStride, ASCEND_TWIN_SITE)
+inline void SetFixpipeNz2ndFlag(twin_given::U16 ndNum, twin_given::U16 srcNdStride, twin_given::U32 dstNdStride, ASCEND_TWIN_SITE)
 #else
-inline void SetFixpipeNz2ndFlag(twin_field::U16 ndNum, twin_field::U16 srcNdStride, twin_field::U16 dstNdStride, ASCEND_TWIN_SITE)
+inline void SetFixpipeNz2ndFlag(twin_given::U16 ndNum, twin_given::U16 srcNdStride, twin_given::U16 dstNdStride, ASCEND_TWIN_SITE)
 #endif
 {
     ascend_twin::set_fixpipe_matrices(ndNum, srcNdStride, dstNdStride, site);

@@ -67,13 +67,16 @@ template <class... A> struct Describe<void (*)(A...)> {
 #define ASCEND_TWIN_BEGIN                                                                                              \
     static const ::ascend_twin::Entry *ascend_twin_entries(size_t &count)                                              \
     {                                                                                                                  \
-        static ::ascend_twin::Entry all[64];                                                                           \
+        static ::ascend_twin::Entry all[256];                                                                          \
         static size_t n = 0;                                                                                           \
         if (n == 0) {
 
 #define ASCEND_TWIN_KERNEL(entry, task_kind)                                                                           \
     {                                                                                                                  \
         using P = typename ::ascend_twin::Describe<decltype(&entry)>::P;                                               \
+        if (n == sizeof(all) / sizeof(all[0])) {                                                                       \
+            __builtin_trap(); /* an image has at most 256 kernels */                                                   \
+        }                                                                                                              \
         ::ascend_twin::Entry &e = all[n++];                                                                            \
         e.kernel.name = #entry;                                                                                        \
         e.kernel.task = task_kind;                                                                                     \

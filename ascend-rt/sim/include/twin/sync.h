@@ -306,6 +306,26 @@ inline __gm__ uint8_t *GetSysWorkSpacePtr() { return ascend_twin::sys_workspace(
 // A launch without the op project reserves nothing: all of the workspace is the kernel's.
 inline GM_ADDR GetUserWorkspace(GM_ADDR workspace) { return workspace; }
 
+// Bits of the control register. The twin knows bit 48: infinities and NaN are kept.
+template <int8_t startBit, int8_t endBit> int64_t GetCtrlSpr()
+{
+    static_assert(startBit == 48 && endBit == 48, "ascend-sim: of the control register only bit 48 is available on the twin");
+    return static_cast<int64_t>(ascend_twin::state().ctrl >> 48 & 1);
+}
+template <int8_t startBit, int8_t endBit>
+void SetCtrlSpr(int64_t value, ascend_twin::Site site = ascend_twin::Site::here())
+{
+    static_assert(startBit == 48 && endBit == 48, "ascend-sim: of the control register only bit 48 is available on the twin");
+    uint64_t &ctrl = ascend_twin::state().ctrl;
+    ctrl = (ctrl & ~(1ull << 48)) | static_cast<uint64_t>(value & 1) << 48;
+    ascend_twin::scalar_call(1, "SetCtrlSpr", site);
+}
+// The register's own default saturates, unlike what the runtime sets.
+template <int8_t startBit, int8_t endBit> void ResetCtrlSpr(ascend_twin::Site site = ascend_twin::Site::here())
+{
+    SetCtrlSpr<startBit, endBit>(0, site);
+}
+
 // --- words to the outside ---
 
 template <class... A> void printf(const char *format, const A &...args)

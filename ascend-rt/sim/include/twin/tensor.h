@@ -265,6 +265,12 @@ public:
         ascend_twin::used(ascend_twin::mem_of(pos), addr + ascend_twin::bytes_of<T>(tileSize));
     }
 
+    // dst = a + b and the like (vector.h).
+    template <class E, bool = E::twin_expression> LocalTensor &operator=(const E &expression)
+    {
+        expression.twin_assign(*this);
+        return *this;
+    }
     LocalTensor operator[](const uint32_t offset) const
     {
         LocalTensor t = *this;

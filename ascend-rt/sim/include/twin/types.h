@@ -76,6 +76,22 @@ struct half {
     half &operator/=(float v) { return *this = half(static_cast<float>(*this) / v); }
 };
 
+// Of two halves, and of nothing else: what is mixed with numbers is float.
+#define ASCEND_TWIN_HALF(sign)                                                                                         \
+    template <class H, std::enable_if_t<std::is_same<H, half>::value, int> = 0> constexpr half operator sign(H a, H b) \
+    {                                                                                                                  \
+        return half(static_cast<float>(a) sign static_cast<float>(b));                                                 \
+    }
+ASCEND_TWIN_HALF(+)
+ASCEND_TWIN_HALF(-)
+ASCEND_TWIN_HALF(*)
+ASCEND_TWIN_HALF(/)
+#undef ASCEND_TWIN_HALF
+template <class H, std::enable_if_t<std::is_same<H, half>::value, int> = 0> constexpr half operator-(H a)
+{
+    return half(-static_cast<float>(a));
+}
+
 struct bfloat16_t {
     uint16_t bits;
     bfloat16_t() = default;

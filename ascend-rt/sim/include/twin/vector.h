@@ -333,6 +333,8 @@ struct VecCall {
     VecArg arg[3];
     VecMask mask;
     uint64_t scalar = 0; // bits
+    uint64_t step = 0; // bits: of Index, when `stepped`
+    bool stepped = false;
     uint8_t scalar_type = ASCEND_TWIN_NONE;
 };
 
@@ -744,5 +746,67 @@ void AddDeqRelu(const LocalTensor<T> &dst, const LocalTensor<U> &src0, const Loc
 } // namespace AscendC
 
 #include "vector_data.h"
+
+// dst = a + b, for the whole of dst. The place in the kernel is not known to an operator.
+namespace ascend_twin {
+
+enum class Infix : uint8_t { Add, Sub, Mul, Div, And, Or, LT, GT, EQ, LE, GE, NE };
+
+template <class T, Infix op> struct Expression {
+    static constexpr bool twin_expression = true;
+    AscendC::LocalTensor<T> a, b;
+    template <class D> void twin_assign(const AscendC::LocalTensor<D> &dst) const
+    {
+        constexpr Site nowhere{"operator", 0};
+        int64_t n = dst.GetSize();
+        if constexpr (op == Infix::Add) {
+            AscendC::Add(dst, a, b, n, nowhere);
+        } else if constexpr (op == Infix::Sub) {
+            AscendC::Sub(dst, a, b, n, nowhere);
+        } else if constexpr (op == Infix::Mul) {
+            AscendC::Mul(dst, a, b, n, nowhere);
+        } else if constexpr (op == Infix::Div) {
+            AscendC::Div(dst, a, b, n, nowhere);
+        } else if constexpr (op == Infix::And) {
+            AscendC::And(dst, a, b, n, nowhere);
+        } else if constexpr (op == Infix::Or) {
+            AscendC::Or(dst, a, b, n, nowhere);
+        } else {
+            constexpr auto mode = op == Infix::LT   ? AscendC::CMPMODE::LT
+                                  : op == Infix::GT ? AscendC::CMPMODE::GT
+                                  : op == Infix::EQ ? AscendC::CMPMODE::EQ
+                                  : op == Infix::LE ? AscendC::CMPMODE::LE
+                                  : op == Infix::GE ? AscendC::CMPMODE::GE
+                                                    : AscendC::CMPMODE::NE;
+            AscendC::Compare(dst, a, b, mode, a.GetSize(), nowhere);
+        }
+    }
+};
+
+} // namespace ascend_twin
+
+namespace AscendC {
+
+#define ASCEND_TWIN_INFIX(sign, op)                                                                                    \
+    template <class T>                                                                                                 \
+    ascend_twin::Expression<T, ascend_twin::Infix::op> operator sign(const LocalTensor<T> &a, const LocalTensor<T> &b) \
+    {                                                                                                                  \
+        return {a, b};                                                                                                 \
+    }
+ASCEND_TWIN_INFIX(+, Add)
+ASCEND_TWIN_INFIX(-, Sub)
+ASCEND_TWIN_INFIX(*, Mul)
+ASCEND_TWIN_INFIX(/, Div)
+ASCEND_TWIN_INFIX(&, And)
+ASCEND_TWIN_INFIX(|, Or)
+ASCEND_TWIN_INFIX(<, LT)
+ASCEND_TWIN_INFIX(>, GT)
+ASCEND_TWIN_INFIX(==, EQ)
+ASCEND_TWIN_INFIX(<=, LE)
+ASCEND_TWIN_INFIX(>=, GE)
+ASCEND_TWIN_INFIX(!=, NE)
+#undef ASCEND_TWIN_INFIX
+
+} // namespace AscendC
 
 #endif

@@ -211,6 +211,8 @@ void vector_sort_result(uint16_t counts[4], const char *api, Site site);
 uint64_t vector_reduce_result(int which, const char *api, Site site); // 0 value, 1 index, 2 sum
 void vector_set_mask(uint64_t high, uint64_t low, bool dirty, const char *api, Site site);
 void vector_set_mask_mode(bool counter, const char *api, Site site);
+// A value of F32 as bits of another type.
+uint64_t scalar_cast(uint8_t type, float v, uint8_t round);
 void vector_deq_scale(uint64_t bits, const char *api, Site site);
 
 } // namespace ascend_twin
@@ -229,6 +231,25 @@ void Cast(const LocalTensor<T> &dst, const LocalTensor<U> &src, const RoundMode 
 {
     ascend_twin::vec_cast(dst, src, roundMode,
                           mask.with(isSetMask, repeatTime, ascend_twin::kWide<T> || ascend_twin::kWide<U>), repeatParams, site);
+}
+
+// Conversions of single values, by the scalar unit.
+inline float Cast(const bfloat16_t &bVal) { return bVal; }
+inline bfloat16_t Cast(const float &fVal) { return bfloat16_t(fVal); }
+inline float ToFloat(const bfloat16_t &bVal) { return bVal; }
+inline bfloat16_t ToBfloat16(const float &fVal) { return bfloat16_t(fVal); }
+template <class T, class U, RoundMode roundMode> U Cast(T valueIn)
+{
+    static_assert(std::is_same<T, float>::value && (std::is_same<U, half>::value || std::is_same<U, int32_t>::value),
+                  "Cast of a value goes from float to half or int32_t");
+    uint64_t bits = ascend_twin::scalar_cast(ascend_twin::TypeOf<U>::value, static_cast<float>(valueIn), static_cast<uint8_t>(roundMode));
+    U v;
+    memcpy(static_cast<void *>(&v), &bits, sizeof(U));
+    return v;
+}
+template <class T, class U, RoundMode roundMode> U ScalarCast(T valueIn)
+{
+    return Cast<T, U, roundMode>(valueIn);
 }
 
 template <class T, RoundMode roundMode>
@@ -331,6 +352,29 @@ void CreateVecIndex(LocalTensor<T> dst, const T &firstValue, ascend_twin::MaskAr
     c.scalar_type = ascend_twin::TypeOf<T>::value;
     ascend_twin::vector_call(c);
 }
+
+// first, first + diff, first + 2 diff, ...
+#define ASCEND_TWIN_ARANGE(call)                                                                                       \
+    template <class T>                                                                                                 \
+    void call(const LocalTensor<T> &dst, const T firstValue, const T diffValue, int64_t count,                         \
+              ascend_twin::Site site = ascend_twin::Site::here())                                                      \
+    {                                                                                                                  \
+        ASCEND_TWIN_TYPES(T, #call, I16 | F16 | I32 | F32, I16 | F16 | I32 | F32 | I64)                                \
+        ascend_twin::VecCall c;                                                                                        \
+        c.api = #call;                                                                                                 \
+        c.site = site;                                                                                                 \
+        c.op = ascend_twin::VecOp::Index;                                                                              \
+        c.args = 1;                                                                                                    \
+        c.arg[0] = ascend_twin::vec_arg(dst);                                                                          \
+        c.mask = ascend_twin::vec_count(count);                                                                        \
+        c.scalar = ascend_twin::scalar_bits(firstValue);                                                               \
+        c.scalar_type = ascend_twin::TypeOf<T>::value;                                                                 \
+        c.step = ascend_twin::scalar_bits(diffValue);                                                                  \
+        c.stepped = true;                                                                                              \
+        ascend_twin::vector_call(c);                                                                                   \
+    }
+ASCEND_TWIN_ARANGE(ArithProgression)
+ASCEND_TWIN_ARANGE(Arange)
 
 template <class T, bool isSetMask = true>
 void Copy(const LocalTensor<T> &dst, const LocalTensor<T> &src, ascend_twin::MaskArg mask, int64_t repeatTime,

@@ -394,6 +394,14 @@ void fixpipe(const Place &dst, const Place &src, const Place *table, Kind to, Ki
     if (to_ub && f.layout != CO2Layout::NZ && line * o.size % 32 != 0) {
         fail(Rule::Alignment, c.api, "dst", site, "lines of %llu elements in UB are no multiple of 32 bytes", static_cast<unsigned long long>(line));
     }
+    const uint64_t lines = f.layout == CO2Layout::ROW_MAJOR ? o.m / (o.dual == 1 ? 2 : 1)
+                           : f.layout == CO2Layout::COLUMN_MAJOR ? o.n
+                                                                 : up(o.n / (o.dual == 2 ? 2 : 1), o.block);
+    const uint64_t used = (f.layout == CO2Layout::NZ ? static_cast<uint64_t>(o.m / (o.dual == 1 ? 2 : 1)) * o.block : line) * o.size;
+    if (lines > 1 && o.to_stride < used) {
+        fail(Rule::Overlap, c.api, "dst", site, "dstStride is %llu bytes, but %llu are written before the next line: what is written overlaps",
+             static_cast<unsigned long long>(o.to_stride), static_cast<unsigned long long>(used));
+    }
     if (dst.mem != Mem::GM && o.to_stride % 32 != 0) {
         fail(Rule::Alignment, c.api, "dst", site, "dstStride is %llu bytes, no multiple of 32", static_cast<unsigned long long>(o.to_stride));
     }

@@ -273,7 +273,7 @@ fn check(program: &Program, chip: &Chip, names: &[String]) -> Result<(), CostErr
                     }
                     let bursts = u64::from(r.gm_n1).checked_mul(u64::from(r.gm_n2));
                     let bytes = bursts.and_then(|n| n.checked_mul(r.gm_bytes));
-                    if !bursts.is_some_and(|n| n <= MAX_BURSTS) || !bytes.is_some_and(|n| n <= MAX_BYTES) {
+                    if bursts.is_none_or(|n| n > MAX_BURSTS) || bytes.is_none_or(|n| n > MAX_BYTES) {
                         return bad(i, "a copy of more than 4194304 rows or 2 GiB");
                     }
                 }

@@ -21,8 +21,9 @@
 //! * **Cores** meet at cross-core flags (modes 0, 1, 2, 4) and at `SyncAll`. Blocks beyond the chip's cores start when
 //!   others end.
 //!
-//! What a number comes from stands beside it, in `chip.rs` and `table.rs`. `tests/cost.rs` compares the predictions with
-//! published profiles. They are predictions: nothing here was run on a chip by us.
+//! What a number comes from stands beside it, in `chip.rs` and `table.rs`; many were worked out from the times of single
+//! pipes in published profiles. `tests/cost.rs` compares whole kernels with these profiles, and with others that no number
+//! was taken from. They are predictions: nothing here was run on a chip by us.
 //!
 //! ```
 //! use ascend_sim::abi::Record;

@@ -79,7 +79,6 @@ pub(super) fn call(program: &Program, core: usize, record: usize) -> String {
         CROSS_SET => format!("CrossCoreSetFlag {}", r.id),
         CROSS_WAIT => format!("CrossCoreWaitFlag {}", r.id),
         SYNC_ALL => "SyncAll".to_owned(),
-        SCALAR => "scalar".to_owned(),
         _ => program.names.get(usize::from(r.api)).cloned().unwrap_or_default(),
     }
 }
@@ -110,7 +109,12 @@ impl Timeline {
     /// The critical path, last piece first: each begins when what it waited for came, and the pieces fill the time from 0
     /// to [`Timeline::cycles`] without a gap. `program` must be the one that was simulated.
     pub fn critical_path(&self, program: &Program) -> Vec<Step> {
-        let mut steps = Vec::new();
+        self.walk(program).into_iter().map(|(step, _)| step).collect()
+    }
+
+    /// The critical path, and of each piece the flag that its beginning waited for, as core and record.
+    fn walk(&self, program: &Program) -> Vec<(Step, Option<(usize, usize)>)> {
+        let mut steps: Vec<(Step, Option<(usize, usize)>)> = Vec::new();
         let latest = |best: Option<usize>, i: usize| match best {
             Some(b) if self.cores[b].end >= self.cores[i].end => Some(b),
             _ => Some(i),
@@ -122,10 +126,19 @@ impl Timeline {
             let span = &self.cores[core].spans[record];
             let cause = if end { span.end_cause } else { span.issue_cause };
             let from = self.time(cause).min(to);
+            let kind = program.cores[core].records[record].kind;
+            if matches!(kind, WAIT_FLAG | CROSS_WAIT)
+                && let Some((_, flag)) = steps.last_mut()
+                && flag.is_none()
+            {
+                *flag = Some((core, record));
+            }
             if to > from {
                 let pipe = if end { pipe_of(program, core, record) } else { 0 };
                 let limit = if end { span.limit } else { Limit::None };
-                steps.push(Step { core, record, pipe, from, to, limit });
+                // The way of a flag from pipe to pipe is a piece of its own.
+                let flag = matches!(kind, WAIT_FLAG | CROSS_WAIT).then_some((core, record));
+                steps.push((Step { core, record, pipe, from, to, limit }, flag));
             }
             to = from;
             node = cause;
@@ -135,21 +148,28 @@ impl Timeline {
 
     /// The critical path by core, pipe and place, largest first.
     pub fn shares(&self, program: &Program) -> Vec<Share> {
-        let mut sums: HashMap<(usize, usize, u32, u16, u8), (f64, usize, HashMap<u8, f64>)> = HashMap::new();
+        #[derive(Default)]
+        struct Sum {
+            cycles: f64,
+            record: usize,
+            by_limit: [f64; 5],
+        }
+        let mut sums: HashMap<(usize, usize, u32, u16, u8), Sum> = HashMap::new();
         for step in self.critical_path(program) {
             let r = &program.cores[step.core].records[step.record];
             let api = if r.kind == INSTRUCTION { r.api } else { 0 };
-            let entry = sums.entry((step.core, step.pipe, r.site, api, r.kind)).or_default();
-            entry.0 += step.to - step.from;
-            entry.1 = step.record;
-            *entry.2.entry(step.limit as u8).or_default() += step.to - step.from;
+            let sum = sums.entry((step.core, step.pipe, r.site, api, r.kind)).or_default();
+            sum.cycles += step.to - step.from;
+            sum.record = step.record;
+            sum.by_limit[step.limit as usize] += step.to - step.from;
         }
         let limits = [Limit::None, Limit::Latency, Limit::Port, Limit::Hbm, Limit::L2];
         let mut shares: Vec<Share> = sums
             .into_iter()
-            .map(|((core, pipe, at, _, _), (cycles, record, by))| {
-                let sum = |l: &Limit| by.get(&(*l as u8)).copied().unwrap_or(0.0);
-                let limit = limits.into_iter().fold(Limit::None, |a, b| if sum(&b) > sum(&a) { b } else { a });
+            .map(|((core, pipe, at, _, _), Sum { cycles, record, by_limit })| {
+                let limit = limits
+                    .into_iter()
+                    .fold(Limit::None, |a, b| if by_limit[b as usize] > by_limit[a as usize] { b } else { a });
                 Share {
                     core: self.cores[core].name.clone(),
                     pipe: PIPE_NAMES[pipe],
@@ -194,6 +214,47 @@ impl Timeline {
         waits
     }
 
+    /// The time that the critical path spends away from a pipe, by the flag that led it away.
+    fn detours(&self, program: &Program, walk: &[(Step, Option<(usize, usize)>)], pipe: usize) -> Vec<(String, f64)> {
+        let told = |(core, record): (usize, usize)| {
+            let r = &program.cores[core].records[record];
+            let name = |pipe: u8| PIPE_NAMES.get(usize::from(pipe)).copied().unwrap_or("S");
+            let what = match r.kind {
+                WAIT_FLAG => format!("The flag {}->{}", name(r.pipe), name(r.pipe2)),
+                _ => format!("The cross-core flag {}", r.id),
+            };
+            format!("{what} at {}", site(program, r.site))
+        };
+        let mut sums: HashMap<(usize, usize), f64> = HashMap::new();
+        // The path is walked backwards: the first flag on the way out is the one that was waited for last. A flag from
+        // another core says more than those of the way to it.
+        let crosses = |(core, record): (usize, usize)| program.cores[core].records[record].kind == CROSS_WAIT;
+        let (mut led, mut away) = (None, 0.0);
+        for (step, flag) in walk {
+            if step.pipe == pipe {
+                if let Some(flag) = led {
+                    *sums.entry(flag).or_default() += away;
+                }
+                (led, away) = (*flag, 0.0);
+            } else {
+                away += step.to - step.from;
+                if led.is_none() || flag.is_some_and(crosses) && !led.is_some_and(crosses) {
+                    led = *flag;
+                }
+            }
+        }
+        if let Some(flag) = led {
+            *sums.entry(flag).or_default() += away;
+        }
+        let mut by_text: HashMap<String, f64> = HashMap::new();
+        for (flag, cycles) in sums {
+            *by_text.entry(told(flag)).or_default() += cycles;
+        }
+        let mut out: Vec<_> = by_text.into_iter().collect();
+        out.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        out
+    }
+
     /// The result in sentences: the time, the bound, the bottleneck, the costliest places and waits.
     pub fn summary(&self, program: &Program) -> Vec<String> {
         let mut out = Vec::new();
@@ -222,17 +283,19 @@ impl Timeline {
             bounds.join(", "),
             100.0 * self.bound_reached()
         ));
-        let steps = self.critical_path(program);
+        let walk = self.walk(program);
         let mut by_pipe: HashMap<(usize, usize), f64> = HashMap::new();
         let mut by_kind = [0.0; PIPES];
-        for step in &steps {
+        for (step, _) in &walk {
             *by_pipe.entry((step.core, step.pipe)).or_default() += step.to - step.from;
             by_kind[step.pipe] += step.to - step.from;
         }
-        let worst = by_pipe.iter().max_by(|a, b| a.1.total_cmp(b.1).then_with(|| b.0.cmp(a.0)));
+        let main = (0..PIPES).fold(0, |best, i| if by_kind[i] > by_kind[best] { i } else { best });
+        let of_main = by_pipe.iter().filter(|((_, pipe), _)| *pipe == main);
+        let worst = of_main.max_by(|a, b| a.1.total_cmp(b.1).then_with(|| b.0.cmp(a.0)));
         if let Some((&(core, pipe), _)) = worst {
             let mut by_limit = [0.0; 5];
-            for step in steps.iter().filter(|s| s.pipe == pipe) {
+            for (step, _) in walk.iter().filter(|(s, _)| s.pipe == pipe) {
                 by_limit[step.limit as usize] += step.to - step.from;
             }
             let limits = [Limit::None, Limit::Latency, Limit::Port, Limit::Hbm, Limit::L2];
@@ -248,6 +311,9 @@ impl Timeline {
                 self.cores[core].name
             ));
         }
+        for (flag, cycles) in self.detours(program, &walk, main).iter().take(3).filter(|(_, c)| percent(*c) >= 1.0) {
+            out.push(format!("{flag} costs {:.0} %: {} stands still meanwhile.", percent(*cycles), PIPE_NAMES[main]));
+        }
         let mut calls: HashMap<(&'static str, String, String), f64> = HashMap::new();
         for share in self.shares(program) {
             *calls.entry((share.pipe, share.call, share.site)).or_default() += share.cycles;
@@ -257,7 +323,13 @@ impl Timeline {
         for ((pipe, call, site), cycles) in calls.iter().take(5).filter(|(_, c)| percent(*c) >= 1.0) {
             out.push(format!("{call} at {site} ({pipe}) is {:.0} % of the critical path.", percent(*cycles)));
         }
-        for wait in self.waits(program).iter().take(3).filter(|w| percent(w.cycles) >= 1.0) {
+        // That a store waits for its data says little; that the computing units wait does.
+        let told =
+            |w: &&Wait| percent(w.cycles) >= 1.0 && (w.pipe == "V" || w.pipe == "M" || w.pipe == PIPE_NAMES[main]);
+        let mut seen = std::collections::HashSet::new();
+        let waits = self.waits(program);
+        let once = |w: &&Wait| seen.insert((w.pipe, w.flag.clone(), w.site.clone()));
+        for wait in waits.iter().filter(told).filter(once).take(3) {
             out.push(format!(
                 "{} of {} waits {:.0} % of the time for the {} at {}.",
                 wait.pipe,

@@ -74,6 +74,26 @@ EXAMPLE(blocks_back_to_gm, "DataCopy（GM与UB高维切分数据搬运）")
     expect_each(dst, 128, [](size_t i) { return i < 48 ? i + 1.0 : i < 80 ? 0.0 : i - 80 + 65.0; });
 }
 
+EXAMPLE(fields_are_numbers, "DataCopy（GM与UB高维切分数据搬运）")
+{
+    auto src = gm.fill<half>(512, from_one);
+    auto dst = gm.out<half>(512);
+    auto a = ub<half>(0, 512);
+    constexpr DataCopyParams four(1, 4, 0, 0);
+    DataCopyParams p;
+    const int tail = 28;
+    p.blockLen = four.blockCount == 1 ? four.blockLen : tail;
+    p.blockLen += p.blockCount > 1 ? 0 : tail;
+    p.blockCount++;
+    p.blockCount -= 1;
+    const uint16_t len = p.blockLen;
+    DataCopy(a, src, {1, len, 0, 0});
+    finish();
+    DataCopy(dst, a, p.blockLen * 16);
+    finish();
+    expect_each(dst, 512, from_one);
+}
+
 EXAMPLE(ub_to_ub, "DataCopy（UBToUB连续数据搬运）")
 {
     auto src = gm.fill<half>(512, from_one);

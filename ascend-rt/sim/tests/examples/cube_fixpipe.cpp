@@ -520,6 +520,16 @@ CUBE_EXAMPLE(columns_that_overlap, "!range")
     auto out = gm.out<float>(1024);
     Fixpipe(out, l0c<float>(1024), sizes(32, 32, 16, 32));
 }
+CUBE_EXAMPLE(lines_that_overlap, "!overlap")
+{
+    auto out = gm.out<float>(1024);
+    Fixpipe(out, l0c<float>(1024), sizes(16, 32, 16, 31));
+}
+CUBE_EXAMPLE(blocks_that_overlap, "!overlap")
+{
+    auto out = gm.out<float>(1024);
+    Fixpipe<float, float, CFG_NZ>(out, l0c<float>(1024), sizes<CO2Layout::NZ>(24, 32, 32, __NPU_ARCH__ == 3510 ? 23 * 16 : 46));
+}
 CUBE_EXAMPLE(n_beyond_4095, "!range")
 {
     auto out = gm.out<float>(1024);

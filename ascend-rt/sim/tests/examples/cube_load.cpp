@@ -839,6 +839,26 @@ CUBE_EXAMPLE(map_by_registers, "SetFmatrix")
     });
 }
 
+CUBE_EXAMPLE(parameters_in_two_words, "LoadData_3D")
+{
+    auto a = l1<half>(0, 64 * 32);
+    auto dst = l0a<half>(256);
+    auto out = gm.out<half>(256);
+    example::poke(a, 64 * 32, small);
+    finish();
+    const uint8_t pad[4] = {0, 0, 0, 0};
+    SetFmatrix(1, 64, pad, FmatrixMode::FMATRIX_LEFT);
+    LoadData3DParamsV2Pro p;
+    p.channelSize = 32;
+    p.extConfig = 32ull << 48 | 16ull << 32 | 16ull << 16 | 16;
+    stride_of(1);
+    LoadData(dst, a, p);
+    finish();
+    example::peek(out, dst, 256);
+    finish();
+    expect_each(out, 256, [](size_t i) { return small(64 * 16 + 32 * 16 + i); });
+}
+
 CUBE_EXAMPLE(map_not_set, "!usage")
 {
     static constexpr IsResetLoad3dConfig config = {false, true};

@@ -66,6 +66,36 @@ EXAMPLE(half_to_int32_first_half, "Cast")
                -7, -7, -7});
 }
 
+EXAMPLE(scalar_cast, "Cast（float转half-int32_t）")
+{
+    (void)gm;
+    auto check = [](bool good, ascend_twin::Site site = ascend_twin::Site::here()) {
+        if (!good) {
+            ascend_twin::fail(ascend_twin::Rule::Assert, "Cast", nullptr, site, "another value");
+        }
+    };
+    float v = 3.14159f;
+    check(static_cast<float>(Cast<float, half, RoundMode::CAST_ODD>(v)) == 3.142578125f);
+    check(Cast<float, int32_t, RoundMode::CAST_ROUND>(1.5f) == 2);
+    check(Cast<float, int32_t, RoundMode::CAST_CEIL>(1.5f) == 2);
+    check(Cast<float, int32_t, RoundMode::CAST_FLOOR>(1.5f) == 1);
+    check(Cast<float, int32_t, RoundMode::CAST_RINT>(1.5f) == 2);
+    check(Cast<float, int32_t, RoundMode::CAST_RINT>(2.5f) == 2);
+    bfloat16_t b = Cast(v);
+    check(static_cast<float>(b) == 3.140625f);
+    check(Cast(b) == 3.140625f && ToFloat(b) == 3.140625f && ToFloat(ToBfloat16(v)) == 3.140625f);
+}
+
+// A narrower result may lie on its source.
+EXAMPLE(cast_in_place, "Cast")
+{
+    Bench b(gm);
+    auto src = b.fill<float>(3000, [](size_t i) { return static_cast<double>(i % 500); });
+    auto dst = src.ReinterpretCast<half>();
+    Cast(dst, src, kRint, 3000);
+    expect_each(b.out(dst, 3000), 3000, [](size_t i) { return static_cast<double>(i % 500); });
+}
+
 EXAMPLE(half_to_int4, "Cast")
 {
     Bench b(gm);

@@ -62,6 +62,17 @@ EXAMPLE(create_vec_index, "CreateVecIndex")
     expect_each(b.out(lanes, 128), 128, [](size_t i) { return static_cast<double>(i); });
 }
 
+EXAMPLE(arith_progression, "Arange")
+{
+    Bench b(gm);
+    auto half_steps = b.room<float>(100);
+    auto down = b.room<int32_t>(100);
+    ArithProgression(half_steps, 1.0f, 0.5f, 100);
+    Arange(down, 5, -3, 100);
+    expect_each(b.out(half_steps, 100), 100, [](size_t i) { return 1 + static_cast<double>(i) / 2; });
+    expect_each(b.out(down, 100), 100, [](size_t i) { return 5 - 3 * static_cast<double>(i); });
+}
+
 EXAMPLE(brcb_half, "Brcb")
 {
     Bench b(gm);
@@ -278,6 +289,20 @@ EXAMPLE(gather_base, "Gather")
     auto dst = b.room<float>(32);
     Gather(dst, src, offset, 64, 32);
     expect_each(b.out(dst, 32), 32, [](size_t i) { return ramp(i + 16); });
+}
+
+// Source, offsets and result in one buffer: the source's tensor reaches over the others.
+EXAMPLE(gather_in_one_buffer, "Gather")
+{
+    Bench b(gm);
+    auto all = b.fill<float>(256, ramp);
+    auto offset = all[64].ReinterpretCast<uint32_t>();
+    CreateVecIndex(offset.ReinterpretCast<int32_t>(), 0, 64);
+    PipeBarrier<PIPE_V>();
+    Muls(offset.ReinterpretCast<int32_t>(), offset.ReinterpretCast<int32_t>(), 4, 64);
+    PipeBarrier<PIPE_V>();
+    Gather(all[128], all, offset, 0u, 64);
+    expect_each(b.out(all[128], 64), 64, ramp);
 }
 
 EXAMPLE(gatherb_backwards, "Gatherb(ISASI)")

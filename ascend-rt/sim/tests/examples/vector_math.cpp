@@ -599,6 +599,47 @@ EXAMPLE(nothing_to_do, "Add")
     expect_each(b.out(dst, 64), 64, [](size_t) { return 7.0; });
 }
 
+// Values of the element types as scalars of a kernel.
+EXAMPLE(half_as_a_number, "内置数据类型")
+{
+    (void)gm;
+    auto check = [](bool good, ascend_twin::Site site = ascend_twin::Site::here()) {
+        if (!good) {
+            ascend_twin::fail(ascend_twin::Rule::Assert, "half", nullptr, site, "another value");
+        }
+    };
+    constexpr half a = 1.75;
+    static_assert(a.bits == 0x3f00, "0 01111 1100000000");
+    half b = 2, sum = a + b, less = -a;
+    check(sum.bits == 0x4380 && less.bits == 0xbf00);
+    check(a * b == 3.5f && a + 1 == 2.75f && b / 4 == 0.5f && a < b && b >= 2 && a != b);
+    check(static_cast<int32_t>(a) == 1 && static_cast<float>(half(65520.0f)) == INFINITY && half(6e-8f).bits == 1);
+    b += 0.5f;
+    check(b == 2.5f);
+    bfloat16_t c = 1.75f;
+    check(c.bits == 0x3fe0 && static_cast<float>(c) + 1 == 2.75f);
+    check(static_cast<float>(fp8_e5m2_t(1.75 * 32768)) == 57344.0f && fp8_e4m3fn_t(-0.001953125 * 1).bits == 0x81);
+    check(static_cast<float>(hifloat8_t(-14)) == -14.0f && fp8_e8m0_t(8).bits == 130);
+}
+
+EXAMPLE(operators, "Add")
+{
+    Bench b(gm);
+    auto x = b.fill<float>(512, ramp), y = b.fill<float>(512, [](size_t i) { return i + 513.0; });
+    auto sum = b.room<float>(512), difference = b.room<float>(512), product = b.room<float>(512), ratio = b.room<float>(512);
+    auto less = b.room<uint8_t>(64);
+    sum = x + y;
+    difference = x - y;
+    product = x * y;
+    ratio = y / x;
+    less = x < y;
+    expect_each(b.out(sum, 512), 512, [](size_t i) { return 514.0 + 2 * static_cast<double>(i); });
+    expect_each(b.out(difference, 512), 512, [](size_t) { return -512.0; });
+    expect_each(b.out(product, 512), 512, [](size_t i) { return ramp(i) * (ramp(i) + 512); });
+    expect_each(b.out(ratio, 512), 512, [](size_t i) { return (ramp(i) + 512) / ramp(i); }, 1e-4);
+    expect_each(b.out(less, 64), 64, [](size_t) { return 255.0; });
+}
+
 #if __NPU_ARCH__ == 3510
 EXAMPLE(add_bf16, "Add")
 {

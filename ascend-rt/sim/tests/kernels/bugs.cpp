@@ -17,7 +17,7 @@
 //    4 tail_over_read                  bounds
 //    4 tail_unaligned                  alignment
 //    4 tail_over_neighbour             hazard-waw (2 blocks)
-//    5 pitch_over_16_bit               range
+//    5 pitch_over_16_bit               range (2201; 3510 has 64 bits)
 //    5 repeat_over_255                 range
 //    5 mmad_k_over_4095                range
 //    6 ub_over_capacity                capacity
@@ -25,7 +25,7 @@
 //    7 l0a_layout                      result
 //    8 sums_start_again                result
 //    8 sums_never_start                undefined or read-before-write
-//    9 gap_as_stride                   read-before-write
+//    9 gap_as_stride                   read-before-write (2201; 3510 ignores the gap)
 //   10 quant_not_set                   quant
 //   11 counter_mode_left               state-left
 //   11 mask_left                       state-left
@@ -99,7 +99,7 @@ extern "C" __global__ __aicore__ void ok01_missing_flag(GM_ADDR in, GM_ADDR out,
 namespace {
 __aicore__ inline void TwoSteps(GM_ADDR in, GM_ADDR out, bool barrier)
 {
-    LocalTensor<float> a = Ub(0, 256), b = Ub(1024, 256);
+    LocalTensor<float> a = Ub(0, 256), b = Ub(1024, 256), c = Ub(2048, 256);
     DataCopy(a, Floats(in, 4096), 256);
     SetFlag<HardEvent::MTE2_V>(EVENT_ID0);
     WaitFlag<HardEvent::MTE2_V>(EVENT_ID0);
@@ -107,20 +107,18 @@ __aicore__ inline void TwoSteps(GM_ADDR in, GM_ADDR out, bool barrier)
     if (barrier) {
         PipeBarrier<PIPE_V>();
     }
-    Muls(b, b, 2.0f, 256);
+    Muls(c, b, 2.0f, 256);
     SetFlag<HardEvent::V_MTE3>(EVENT_ID0);
     WaitFlag<HardEvent::V_MTE3>(EVENT_ID0);
-    DataCopy(Floats(out, 4096), b, 256);
+    DataCopy(Floats(out, 4096), c, 256);
 }
 } // namespace
 
-#if __NPU_ARCH__ == 2201
 extern "C" __global__ __aicore__ void bug01_missing_barrier(GM_ADDR in, GM_ADDR out, GM_ADDR work)
 {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
     TwoSteps(in, out, false);
 }
-#endif
 extern "C" __global__ __aicore__ void ok01_missing_barrier(GM_ADDR in, GM_ADDR out, GM_ADDR work)
 {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
@@ -133,11 +131,11 @@ namespace {
 
 struct Product {
     bool l1Filled = true; // MTE2_MTE1
+    bool l0Free = true; // M_MTE1
     bool initLater = false; // the second step of K starts the sums again
     bool neverInit = false; // no step of K starts them
     bool quant = true; // F322BF16 for BF16 out
     bool gap = false; // the gap of L0A taken for a stride
-    uint32_t rows = 32;
     uint32_t kOfMmad = 16;
 };
 
@@ -163,7 +161,7 @@ __aicore__ inline void Multiply(GM_ADDR in, GM_ADDR out, const Product &what)
     b.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(in) + kRows * kK, kK * kColumns);
     Nd2NzParams nz;
     nz.ndNum = 1;
-    nz.nValue = what.rows;
+    nz.nValue = kRows;
     nz.dValue = kK;
     nz.srcNdMatrixStride = 0;
     nz.srcDValue = kK;
@@ -182,7 +180,9 @@ __aicore__ inline void Multiply(GM_ADDR in, GM_ADDR out, const Product &what)
     }
     SetFlag<HardEvent::M_MTE1>(EVENT_ID0);
     for (uint32_t k = 0; k < kK; k += 16) {
-        WaitFlag<HardEvent::M_MTE1>(EVENT_ID0);
+        if (what.l0Free) {
+            WaitFlag<HardEvent::M_MTE1>(EVENT_ID0);
+        }
         LoadLeft(l0a, l1a, k, what);
         LoadData2DParams p;
         p.repeatTimes = kColumns / 16;
@@ -192,13 +192,15 @@ __aicore__ inline void Multiply(GM_ADDR in, GM_ADDR out, const Product &what)
         SetFlag<HardEvent::MTE1_M>(EVENT_ID0);
         WaitFlag<HardEvent::MTE1_M>(EVENT_ID0);
         MmadParams m;
-        m.m = what.rows;
+        m.m = kRows;
         m.n = kColumns;
         m.k = what.kOfMmad;
         m.cmatrixInitVal = what.initLater || (k == 0 && !what.neverInit);
         Mmad(l0c, l0a, l0b, m);
         PipeBarrier<PIPE_M>();
-        SetFlag<HardEvent::M_MTE1>(EVENT_ID0);
+        if (what.l0Free) {
+            SetFlag<HardEvent::M_MTE1>(EVENT_ID0);
+        }
     }
     WaitFlag<HardEvent::M_MTE1>(EVENT_ID0);
     SetFlag<HardEvent::M_FIX>(EVENT_ID0);
@@ -217,7 +219,7 @@ __aicore__ inline void Multiply(GM_ADDR in, GM_ADDR out, const Product &what)
     f.dstNdStride = 0;
 #endif
     f.nSize = kColumns;
-    f.mSize = what.rows;
+    f.mSize = kRows;
     f.srcStride = kRows;
     f.dstStride = kColumns;
     f.quantPre = what.quant ? QuantMode_t::F322BF16 : QuantMode_t::NoQuant;
@@ -306,6 +308,14 @@ extern "C" __global__ __aicore__ void ok03_reuse_before_read(GM_ADDR in, GM_ADDR
     OneBuffer(in, out, true);
 }
 
+extern "C" __global__ __aicore__ void bug03_reuse_of_l0(GM_ADDR in, GM_ADDR out, GM_ADDR work)
+{
+    KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIC_ONLY);
+    Product p;
+    p.l0Free = false;
+    Multiply(in, out, p);
+}
+
 // --- 4 ---
 
 extern "C" __global__ __aicore__ void bug04_tail_over_read(GM_ADDR in, GM_ADDR out, GM_ADDR work)
@@ -358,7 +368,6 @@ extern "C" __global__ __aicore__ void ok04_tail_over_neighbour(GM_ADDR in, GM_AD
 
 // --- 5 ---
 
-#if __NPU_ARCH__ == 2201
 extern "C" __global__ __aicore__ void bug05_pitch_over_16_bit(GM_ADDR in, GM_ADDR out, GM_ADDR work)
 {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIC_ONLY);
@@ -376,7 +385,6 @@ extern "C" __global__ __aicore__ void bug05_pitch_over_16_bit(GM_ADDR in, GM_ADD
     a.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(in), 8192);
     DataCopy(LocalTensor<bfloat16_t>(TPosition::A1, 0, 256), a, p);
 }
-#endif
 extern "C" __global__ __aicore__ void bug05_repeat_over_255(GM_ADDR in, GM_ADDR out, GM_ADDR work)
 {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
@@ -416,8 +424,8 @@ extern "C" __global__ __aicore__ void bug06_ub_over_capacity_by_hand(GM_ADDR in,
 // --- 7, 8, 9, 10 ---
 
 namespace {
-// [32, 32] times [32, 32]. 2201 wants the fractals of L0A row by row, 3510 column by column.
-__aicore__ inline void Square(GM_ADDR in, GM_ADDR out, bool rowByRow)
+// The first rows of [32, 32] times [32, 32]. 2201 wants the fractals of L0A row by row, 3510 column by column.
+__aicore__ inline void Square(GM_ADDR in, GM_ADDR out, bool rowByRow, uint32_t rows)
 {
     LocalTensor<bfloat16_t> l1(TPosition::A1, 0, 2048), l0a(TPosition::A2, 0, 1024), l0b(TPosition::B2, 0, 1024);
     LocalTensor<float> l0c(TPosition::CO1, 0, 1024);
@@ -450,7 +458,7 @@ __aicore__ inline void Square(GM_ADDR in, GM_ADDR out, bool rowByRow)
     SetFlag<HardEvent::MTE1_M>(EVENT_ID0);
     WaitFlag<HardEvent::MTE1_M>(EVENT_ID0);
     MmadParams m;
-    m.m = 32;
+    m.m = rows;
     m.n = 32;
     m.k = 32;
     m.cmatrixInitVal = true;
@@ -465,8 +473,8 @@ __aicore__ inline void Square(GM_ADDR in, GM_ADDR out, bool rowByRow)
     f.ndNum = 1;
 #endif
     f.nSize = 32;
-    f.mSize = 32;
-    f.srcStride = 32;
+    f.mSize = rows;
+    f.srcStride = rows <= 16 ? 16 : 32;
     f.dstStride = 32;
     f.quantPre = QuantMode_t::F322BF16;
     Fixpipe<bfloat16_t, float, CFG_ROW_MAJOR>(c, l0c, f);
@@ -476,12 +484,12 @@ __aicore__ inline void Square(GM_ADDR in, GM_ADDR out, bool rowByRow)
 extern "C" __global__ __aicore__ void bug07_l0a_layout(GM_ADDR in, GM_ADDR out, GM_ADDR work)
 {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIC_ONLY);
-    Square(in, out, __NPU_ARCH__ == 3510);
+    Square(in, out, __NPU_ARCH__ == 3510, 32);
 }
 extern "C" __global__ __aicore__ void ok07_l0a_layout(GM_ADDR in, GM_ADDR out, GM_ADDR work)
 {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIC_ONLY);
-    Square(in, out, __NPU_ARCH__ != 3510);
+    Square(in, out, __NPU_ARCH__ != 3510, 32);
 }
 extern "C" __global__ __aicore__ void bug08_sums_start_again(GM_ADDR in, GM_ADDR out, GM_ADDR work)
 {
@@ -682,6 +690,8 @@ __aicore__ inline void ReadTwice(GM_ADDR in, GM_ADDR out, bool clean)
     DataCopy(a, Floats(in, 4096), 256);
     SetFlag<HardEvent::MTE2_MTE3>(EVENT_ID0);
     WaitFlag<HardEvent::MTE2_MTE3>(EVENT_ID0);
+    SetFlag<HardEvent::S_MTE3>(EVENT_ID0);
+    WaitFlag<HardEvent::S_MTE3>(EVENT_ID0);
     DataCopy(o, a, 256);
     SetFlag<HardEvent::MTE3_S>(EVENT_ID0);
     WaitFlag<HardEvent::MTE3_S>(EVENT_ID0);
@@ -837,9 +847,7 @@ extern "C" __global__ __aicore__ void ok19_exp_of_masked_row(GM_ADDR in, GM_ADDR
 extern "C" __global__ __aicore__ void bug20_one_row(GM_ADDR in, GM_ADDR out, GM_ADDR work)
 {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIC_ONLY);
-    Product p;
-    p.rows = 1;
-    Multiply(in, out, p);
+    Square(in, out, __NPU_ARCH__ != 3510, 1);
 }
 
 // --- 22 ---

@@ -8,20 +8,20 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 
-pub const ARCHS: [Arch; 2] = [Arch::Dav2201, Arch::Dav3510];
+pub(crate) const ARCHS: [Arch; 2] = [Arch::Dav2201, Arch::Dav3510];
 
 /// Random orders that a right kernel runs in besides that of the program.
-pub const SEEDS: u64 = 200;
+pub(crate) const SEEDS: u64 = 200;
 
 /// Random orders in which a mutant may hide.
-pub const MUTANT_SEEDS: u64 = 64;
+pub(crate) const MUTANT_SEEDS: u64 = 64;
 
-pub fn chip(arch: Arch) -> Chip {
+pub(crate) fn chip(arch: Arch) -> Chip {
     Chip::preset(if arch == Arch::Dav3510 { "950" } else { "910b3" }).unwrap()
 }
 
 /// The image of a source of this crate; each is compiled once.
-pub fn image(source: &str, arch: Arch) -> Image {
+pub(crate) fn image(source: &str, arch: Arch) -> Image {
     type Slot = Arc<OnceLock<Image>>;
     static ALL: OnceLock<Mutex<HashMap<(String, Arch), Slot>>> = OnceLock::new();
     let slot = {
@@ -37,12 +37,12 @@ pub fn image(source: &str, arch: Arch) -> Image {
 }
 
 /// Program order, and then the seeds.
-pub fn modes(seeds: u64) -> impl Iterator<Item = Mode> {
+pub(crate) fn modes(seeds: u64) -> impl Iterator<Item = Mode> {
     core::iter::once(Mode::Fast).chain((1..=seeds).map(Mode::Chaos))
 }
 
 /// Every place where the launch synchronises is needed: without it, the launch is stopped.
-pub fn each_is_needed(mut launch: Launch<'_>, least: usize) -> Vec<Mutant> {
+pub(crate) fn each_is_needed(mut launch: Launch<'_>, least: usize) -> Vec<Mutant> {
     let arch = launch.image().arch();
     let all = mutants(&mut launch, MUTANT_SEEDS).unwrap_or_else(|error| panic!("{error}"));
     for mutant in &all {

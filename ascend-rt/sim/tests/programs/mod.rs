@@ -194,6 +194,42 @@ pub(crate) fn add(blocks: u32, tile: u64, double: bool, past_l2: bool) -> Progra
     r.program
 }
 
+/// Gelu of 8192 x 8192 floats, `tile` elements at a time, double-buffered: the formula with tanh written as a quotient.
+pub(crate) fn gelu(blocks: u32, tile: u64) -> Program {
+    let mut r = Recorder::new();
+    for block in 0..blocks {
+        r.core(false, block, 0);
+        let total = 8192 * 8192 / u64::from(blocks);
+        let start = u64::from(block) * total * 4;
+        for id in 0..2 {
+            r.set(1, V, MTE2, id);
+            r.set(2, MTE3, V, id);
+        }
+        for i in 0..total.div_ceil(tile) {
+            let (id, from, bytes) = ((i % 2) as u32, start + i * tile * 4, tile.min(total - i * tile) * 4);
+            r.wait(10, V, MTE2, id);
+            r.copy(11, MTE2, UB, A + from, 1, bytes, bytes, false);
+            r.set(12, MTE2, V, id);
+            r.wait(13, MTE2, V, id);
+            r.wait(14, MTE3, V, id);
+            for name in ["Mul", "Mul", "Muls", "Add", "Muls", "Exp", "Adds", "Div"] {
+                r.vector(15, name, bytes as u32, 4);
+                r.barrier(16, V);
+            }
+            r.set(17, V, MTE2, id);
+            r.set(18, V, MTE3, id);
+            r.wait(18, V, MTE3, id);
+            r.copy(19, MTE3, GM, C + from, 1, bytes, bytes, true);
+            r.set(20, MTE3, V, id);
+        }
+        for id in 0..2 {
+            r.wait(30, V, MTE2, id);
+            r.wait(31, MTE3, V, id);
+        }
+    }
+    r.program
+}
+
 /// Reads a matrix of halves: each core has `rows / blocks` rows of it and goes over them `repeats` times for each of
 /// `parts` parts of the columns, in tiles. The cores are cube cores when `l1`.
 #[derive(Clone, Copy, Debug)]
@@ -243,6 +279,8 @@ pub(crate) struct Matmul {
     /// Bits of an element of A and B.
     pub(crate) bits: u64,
     pub(crate) dtype: u8,
+    /// Bytes of an element of C.
+    pub(crate) out: u64,
     /// 2201 loads B by columns of fractals; 3510 in one instruction.
     pub(crate) new_loads: bool,
     pub(crate) unit_flag: bool,
@@ -380,8 +418,8 @@ fn tile(p: &Matmul, r: &mut Recorder, at: (u64, u64), size: (u64, u64), db: &mut
         r.set(40, M, FIX, 0);
         r.wait(41, M, FIX, 0);
     }
-    let to = C + (at.0 * p.size.1 + at.1) * 2;
-    fixpipe(r, to, size, 2, p.size.1 * 2);
+    let to = C + (at.0 * p.size.1 + at.1) * p.out;
+    fixpipe(r, to, size, p.out, p.size.1 * p.out);
     if !p.unit_flag {
         r.set(43, FIX, M, 0);
         r.wait(44, FIX, M, 0);
