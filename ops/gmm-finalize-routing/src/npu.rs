@@ -43,8 +43,8 @@
 
 use crate::error::Error;
 use crate::shape::{Dims, check_len, row_count, rows_of};
-pub use crate::tiling::{FinalizeTiling, Options, Split};
 use crate::tiling::STATUS_WORDS;
+pub use crate::tiling::{FinalizeTiling, Options, Split};
 use ascend_rt::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Kernel, Launch, Module, Queue, Stream, kernel};
 use half::bf16;
 
@@ -196,9 +196,8 @@ impl Plan {
             check_len("logit", &[rows], logit.len())?;
         }
         let batch = rows_of("out", n, call.out.len())?;
-        let to_u32 = |field, found: usize| {
-            u32::try_from(found).map_err(|_| Error::DeviceSize { field, most: u32::MAX, found })
-        };
+        let to_u32 =
+            |field, found: usize| u32::try_from(found).map_err(|_| Error::DeviceSize { field, most: u32::MAX, found });
         let mut tiling = FinalizeTiling {
             rows: rows as u32,
             batch: to_u32("batch", batch)?,

@@ -172,8 +172,11 @@ impl Split {
         let decisions = region(if has_fp8 { 0 } else { u64::from(cores) * 64 });
         let x_tail = region(if odd { u64::from(rows) * 2 } else { 0 });
         let w_tail = region(if odd { u64::from(scales) * u64::from(n) * 2 } else { 0 });
-        let workspace =
-            usize::try_from(at).map_err(|_| Error::DeviceSize { field: "rows", most: u32::MAX, found: rows as usize })?;
+        let workspace = usize::try_from(at).map_err(|_| Error::DeviceSize {
+            field: "rows",
+            most: u32::MAX,
+            found: rows as usize,
+        })?;
         let tiling = FinalizeTiling {
             products,
             x,

@@ -102,7 +102,9 @@ pub(crate) fn run(chip: &str, call: &Call, options: Options) -> Result<(Vec<f32>
             Some((first, _)) if bits(first) != bits(&out) => {
                 return Err(format!("{mode}: other bits than in program order"));
             }
-            Some((_, found)) if *found != status => return Err(format!("{mode}: {status:?}, in program order {found:?}")),
+            Some((_, found)) if *found != status => {
+                return Err(format!("{mode}: {status:?}, in program order {found:?}"));
+            }
             Some(_) => {}
         }
     }

@@ -217,7 +217,8 @@ fn not_a_number() {
                 }
                 let expected = call.expected();
                 let (out, _) = run(arch, &call, call.options(), 2, Mode::Fast);
-                let largest = expected.iter().filter(|value| value.is_finite()).fold(0.0f32, |most, value| most.max(value.abs()));
+                let largest =
+                    expected.iter().filter(|value| value.is_finite()).fold(0.0f32, |most, value| most.max(value.abs()));
                 for (at, (out, expected)) in out.iter().zip(&expected).enumerate() {
                     let same = out == expected || (out.is_nan() && expected.is_nan());
                     assert!(same || (out - expected).abs() <= 5e-6 * largest, "{arch} {dtype} {at}: {out} {expected}");
@@ -304,7 +305,8 @@ fn predicted(chip: &str, call: &Call, options: Options) -> (f64, f64) {
     let (arch, cores) = if chip.name.contains("910") { (Arch::DAV_2201, 20) } else { (Arch::DAV_3510, 32) };
     let (run, ..) = on(arch, Some(chip.clone()), call, options, cores, Mode::Fast, |launch| launch.run());
     let timeline = simulate(&run.unwrap().program, &chip, &cost::Options::default().with_launch(true)).unwrap();
-    println!("{} {call_dims:?}: predicted {:.1} us, bound by {}", chip.name, timeline.microseconds(), timeline.bound().name(), call_dims = call.dims);
+    let (time, bound) = (timeline.microseconds(), timeline.bound().name());
+    println!("{} {:?}: predicted {time:.1} us, bound by {bound}", chip.name, call.dims);
     (timeline.microseconds(), timeline.bound_reached())
 }
 
