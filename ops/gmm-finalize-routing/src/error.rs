@@ -105,6 +105,33 @@ pub enum Error {
         /// The number of rows of the output.
         batch: usize,
     },
+    /// There is no kernel for the device.
+    #[cfg(feature = "npu")]
+    Architecture {
+        /// The architecture.
+        found: String,
+    },
+    /// A size is more than the kernel can address.
+    #[cfg(feature = "npu")]
+    DeviceSize {
+        /// What has the size.
+        field: &'static str,
+        /// The most it can be.
+        most: u32,
+        /// What it is.
+        found: usize,
+    },
+    /// A launch has more rows than its plan is made for.
+    #[cfg(feature = "npu")]
+    PlanRows {
+        /// The most rows of the plan.
+        most: usize,
+        /// The rows of the launch.
+        found: usize,
+    },
+    /// The device failed or refused.
+    #[cfg(feature = "npu")]
+    Device(ascend_rt::Error),
     /// The CPU tiles ran out of memory.
     Tiles(ShapeError),
 }
@@ -148,6 +175,20 @@ impl fmt::Display for Error {
                     "`shared_input` has {rows} rows at offset {offset}, expected an end by {batch}, the rows of `out`"
                 )
             }
+            #[cfg(feature = "npu")]
+            Self::Architecture { found } => {
+                write!(f, "the device has the architecture {found}, expected dav-2201 or dav-3510")
+            }
+            #[cfg(feature = "npu")]
+            Self::DeviceSize { field, most, found } => {
+                write!(f, "`{field}` is {found}, expected at most {most} on a device")
+            }
+            #[cfg(feature = "npu")]
+            Self::PlanRows { most, found } => {
+                write!(f, "`row_index` has {found} rows, expected at most {most}, those of the plan")
+            }
+            #[cfg(feature = "npu")]
+            Self::Device(error) => write!(f, "the device failed: {error}"),
             Self::Tiles(error) => write!(f, "the CPU tiles failed: {error}"),
         }
     }
@@ -157,6 +198,8 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Tiles(error) => Some(error),
+            #[cfg(feature = "npu")]
+            Self::Device(error) => Some(error),
             _ => None,
         }
     }
@@ -171,5 +214,12 @@ impl From<ShapeError> for Error {
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Self {
         Self::Tiles(error.into())
+    }
+}
+
+#[cfg(feature = "npu")]
+impl From<ascend_rt::Error> for Error {
+    fn from(error: ascend_rt::Error) -> Self {
+        Self::Device(error)
     }
 }

@@ -334,17 +334,17 @@ pub(crate) fn check(dims: &Dims, experts: Experts<'_>, inputs: &Inputs<'_>, out:
 }
 
 /// Tiles count rows in 32 bits.
-fn row_count(rows: usize) -> Result<usize, Error> {
+pub(crate) fn row_count(rows: usize) -> Result<usize, Error> {
     i32::try_from(rows).map(|_| rows).map_err(|_| Error::TooManyRows { found: rows })
 }
 
 /// `found / n`, if it is a whole number.
-fn rows_of(argument: &'static str, n: usize, found: usize) -> Result<usize, Error> {
+pub(crate) fn rows_of(argument: &'static str, n: usize, found: usize) -> Result<usize, Error> {
     if found.is_multiple_of(n) { Ok(found / n) } else { Err(Error::Rows { argument, n, found }) }
 }
 
 /// Checks that `argument` has as many elements as `shape` calls for.
-fn check_len(argument: &'static str, shape: &[usize], found: usize) -> Result<(), Error> {
+pub(crate) fn check_len(argument: &'static str, shape: &[usize], found: usize) -> Result<(), Error> {
     match shape.iter().try_fold(1usize, |product, &size| product.checked_mul(size)) {
         Some(expected) if expected == found => Ok(()),
         _ => Err(Error::Length { argument, expected: shape.to_vec(), found }),

@@ -60,6 +60,14 @@ impl Fp8 {
         }
     }
 
+    #[cfg(feature = "sim")]
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::E4M3(codes) => codes.iter().map(|code| code.to_bits()).collect(),
+            Self::E5M2(codes) => codes.iter().map(|code| code.to_bits()).collect(),
+        }
+    }
+
     pub(crate) fn set(&mut self, at: usize, bits: u8) {
         match self {
             Self::E4M3(codes) => codes[at] = F8E4M3::from_bits(bits),

@@ -4,8 +4,14 @@
 
 mod conformance;
 mod determinism;
+#[cfg(feature = "sim")]
+mod device;
 mod errors;
 mod fixture;
+#[cfg(feature = "sim")]
+mod kernel;
 mod laws;
+#[cfg(feature = "npu")]
+mod npu;
 mod scales;
 mod special;
