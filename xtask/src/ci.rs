@@ -10,10 +10,12 @@ use crate::workspace::Workspace;
 use crate::{test, tidy};
 
 /// The steps before `tidy` and `test`.
-fn calls() -> [(&'static str, Call); 4] {
+fn calls(workspace: &Workspace) -> [(&'static str, Call); 4] {
+    let twin = workspace.with_twin(None);
     [
         ("fmt", Call::new("fmt --all --check")),
-        ("clippy", Call::new("clippy --workspace --all-targets -- -D warnings")),
+        // As it is tested: with the kernels on the twin.
+        ("clippy", Call::new(&format!("clippy --workspace --all-targets {twin} -- -D warnings"))),
         // A feature must not be needed by what does not name it.
         ("clippy-bare", Call::new("clippy --workspace --all-targets --no-default-features -- -D warnings")),
         ("doc", Call::new("doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings")),
@@ -22,7 +24,7 @@ fn calls() -> [(&'static str, Call); 4] {
 
 /// Prints the steps.
 pub(crate) fn describe(workspace: &Workspace) -> anyhow::Result<()> {
-    for (name, call) in calls() {
+    for (name, call) in calls(workspace) {
         println!("{name}: {call}");
     }
     println!("tidy:");
@@ -35,7 +37,7 @@ pub(crate) fn describe(workspace: &Workspace) -> anyhow::Result<()> {
 /// Runs the steps up to the first that fails; whether all passed.
 pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<bool> {
     let mut steps = Steps::default();
-    for (name, call) in calls() {
+    for (name, call) in calls(workspace) {
         if !steps.passes(name, || call.succeeds())? {
             return Ok(false);
         }

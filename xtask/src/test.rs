@@ -37,8 +37,9 @@ impl Plan {
             None => "--workspace".to_owned(),
         };
         let reports = workspace.target.join("conformance");
-        let mut call =
-            Call::new(&format!("test {packages} --no-fail-fast")).env("CONFORMANCE_DIR", reports.to_string_lossy());
+        let twin = workspace.with_twin(selection.op.as_deref());
+        let mut call = Call::new(&format!("test {packages} {twin} --no-fail-fast"))
+            .env("CONFORMANCE_DIR", reports.to_string_lossy());
         if let Some(level) = &selection.level {
             call = call.env("CPU_TILES_LEVEL", level.as_str());
         }
@@ -65,7 +66,7 @@ impl Plan {
     pub(crate) fn describe(&self) {
         let level = self.level.as_deref().map_or("every SIMD level".to_owned(), |level| format!("SIMD level {level}"));
         println!("  operators  {}", self.ops.join(", "));
-        println!("  backends   cpu at {level}; devices of SoC {} are listed", self.socs.join(", "));
+        println!("  backends   cpu at {level}; kernels on the twin of SoC {}; cards are listed", self.socs.join(", "));
         println!("  command    {}", self.call);
     }
 
@@ -110,7 +111,8 @@ impl Plan {
     fn rows(&self, written: Vec<Row>) -> Vec<Row> {
         let asked_for = |row: &Row| {
             let level = row.backend != "cpu" || self.level.as_ref().is_none_or(|level| row.level == *level);
-            level && (self.ops.contains(&row.op) || self.others.contains(&row.op))
+            let twin = row.backend.strip_prefix("sim:").is_none_or(|soc| self.socs.iter().any(|known| known == soc));
+            level && twin && (self.ops.contains(&row.op) || self.others.contains(&row.op))
         };
         let mut rows: Vec<Row> = written.into_iter().filter(asked_for).collect();
         for op in &self.ops {
@@ -136,7 +138,10 @@ mod tests {
     use serde_json::json;
 
     fn plan(selection: &Selection) -> anyhow::Result<Plan> {
-        let package = |name: &str, folder: &str| json!({"id": name, "name": name, "manifest_path": format!("/w/{folder}/Cargo.toml")});
+        let package = |name: &str, folder: &str| {
+            let features = if name == "grouped-gemm" { json!({"default": [], "sim": []}) } else { json!({}) };
+            json!({"id": name, "name": name, "manifest_path": format!("/w/{folder}/Cargo.toml"), "features": features})
+        };
         let workspace = Workspace::from_metadata(&json!({
             "workspace_root": "/w", "target_directory": "/w/target",
             "workspace_members": ["cpu-tiles", "grouped-gemm", "msa-indexer", "ascend-rt"],
@@ -163,13 +168,22 @@ mod tests {
     #[test]
     fn the_whole_workspace_unless_narrowed() {
         let all = plan(&Selection::default()).unwrap();
-        assert!(all.call.to_string().ends_with("cargo test --workspace --no-fail-fast"), "{}", all.call);
+        assert!(
+            all.call.to_string().ends_with("cargo test --workspace --features grouped-gemm/sim --no-fail-fast"),
+            "{}",
+            all.call
+        );
         assert_eq!(all.ops, ["grouped-gemm", "msa-indexer"]);
         let one = plan(&narrowed("grouped-gemm", Some("avx2"), None)).unwrap();
         let command = one.call.to_string();
         assert!(command.contains(r#"CPU_TILES_LEVEL="avx2" "#), "{command}");
-        assert!(command.ends_with("cargo test --package grouped-gemm --no-fail-fast"), "{command}");
+        assert!(
+            command.ends_with("cargo test --package grouped-gemm --features grouped-gemm/sim --no-fail-fast"),
+            "{command}"
+        );
         assert!(!command.contains("ASCEND_RT_SOC"), "{command}");
+        let without = plan(&narrowed("msa-indexer", None, None)).unwrap().call.to_string();
+        assert!(without.ends_with("cargo test --package msa-indexer --no-fail-fast"), "{without}");
         for (soc, archs) in [("950", "dav-3510"), ("all", "dav-2201,dav-3510")] {
             let command = plan(&narrowed("grouped-gemm", None, Some(soc))).unwrap().call.to_string();
             assert!(command.contains(&format!("ASCEND_RT_SOC={archs:?} ")), "{command}");
@@ -208,10 +222,12 @@ mod tests {
     #[test]
     fn rows_follow_the_selection() {
         let other = Row::without_problems("msa-indexer", "cpu", Status::Ok, "");
+        let unasked = Row::without_problems("grouped-gemm", "sim:910b", Status::Ok, "");
         let rows = plan(&narrowed("grouped-gemm", Some("avx2"), Some("950"))).unwrap().rows(vec![
             on_cpu("scalar"),
             on_cpu("avx2"),
             other,
+            unasked,
         ]);
         assert_eq!(
             shown(&rows),

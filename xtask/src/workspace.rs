@@ -36,6 +36,7 @@ pub(crate) struct Member {
     pub(crate) keywords: Vec<String>,
     pub(crate) categories: Vec<String>,
     pub(crate) dependencies: Vec<Dependency>,
+    pub(crate) features: Vec<String>,
 }
 
 /// One entry of a manifest's dependency tables.
@@ -152,6 +153,17 @@ impl Workspace {
         self.member(op).is_some_and(|op| self.root.join(op.file("kernel")).is_dir())
     }
 
+    /// `--features ..` that compiles kernels for the twin, of one operator or of all crates that have the feature.
+    pub(crate) fn with_twin(&self, only: Option<&str>) -> String {
+        let has = |member: &&Member| {
+            member.role != Some(Role::Twin)
+                && member.features.iter().any(|feature| feature == "sim")
+                && only.is_none_or(|only| member.name == only)
+        };
+        let all: Vec<String> = self.members.iter().filter(has).map(|member| format!("{}/sim", member.name)).collect();
+        if all.is_empty() { String::new() } else { format!("--features {}", all.join(",")) }
+    }
+
     pub(crate) fn member(&self, name: &str) -> Option<&Member> {
         self.members.iter().find(|member| member.name == name)
     }
@@ -189,6 +201,7 @@ impl Member {
                     optional: dependency["optional"] == true,
                 })
                 .collect(),
+            features: package["features"].as_object().map(|all| all.keys().cloned().collect()).unwrap_or_default(),
         }
     }
 }
