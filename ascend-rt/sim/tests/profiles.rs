@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Kernels that follow the description of published profiles (`kernels/profiles/`): right in program order and in random
+//! orders, and, with their full sizes, predicted within 15 % of the published times. The full sizes run dry.
+
+use ascend_build::Arch;
+use ascend_sim::cost::{Options, PIPES, Timeline, simulate};
+use ascend_sim::{Args, Chip, Image, Launch, Mode, compile, kernel_of};
+use half::{bf16, f16};
+use std::path::Path;
+
+/// Random orders besides that of the program.
+const SEEDS: u64 = 4;
+
+const HALF_MATMUL: &str = "kernels/profiles/matmul_half.cpp";
+const MX_MATMUL: &str = "kernels/profiles/matmul_mxfp4.cpp";
+const ADD: &str = "kernels/profiles/add_half.cpp";
+
+fn image(source: &str, arch: Arch) -> Image {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let recipe = kernel_of(&root.join(source), root, None, None).unwrap();
+    compile(&recipe, arch).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn chip(name: &str) -> Chip {
+    Chip::preset(name).unwrap()
+}
+
+fn modes() -> impl Iterator<Item = Mode> {
+    core::iter::once(Mode::Fast).chain((1..=SEEDS).map(Mode::Chaos))
+}
+
+/// `count` whole numbers from 0 to `below`.
+fn numbers(count: usize, below: u64, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    (0..count).map(|_| (next() % below) as u8).collect()
+}
+
+/// Values of few bits, so that sums of their products are exact in F32 in every order.
+fn eighths(count: usize, seed: u64) -> Vec<f32> {
+    numbers(count, 33, seed).into_iter().map(|v| f32::from(v) / 8.0 - 2.0).collect()
+}
+
+/// Row-major `a[m, k] b[n, k]'`.
+fn product(a: &[f32], b: &[f32], k: usize) -> Vec<f32> {
+    let row = |x: &[f32], y: &[f32]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f32>();
+    a.chunks_exact(k).flat_map(|x| b.chunks_exact(k).map(move |y| row(x, y))).collect()
+}
+
+#[test]
+fn products_of_halves_are_right_in_every_order() {
+    // One core with two rounds of two tiles, and two cores, of which the second has half a single tile.
+    for (arch, name, base) in [(Arch::Dav2201, "910B1", 128), (Arch::Dav3510, "950PR", 256)] {
+        let image = image(HALF_MATMUL, arch);
+        for (m, n, k, single, rounds, blocks) in
+            [(2 * base, 512usize, 1536usize, (base, 512), 2u32, 1), (base, 768, 512, (base, 512), 1, 2)]
+        {
+            let (a, b) = (eighths(m * k, 1), eighths(n * k, 2));
+            let bits = |values: &[f32]| values.iter().map(|&v| f16::from_f32(v).to_bits()).collect::<Vec<u16>>();
+            let (left, right, expected) = (bits(&a), bits(&b), bits(&product(&a, &b, k)));
+            for mode in modes() {
+                let mut c = vec![f16::NAN.to_bits(); m * n];
+                let mut args = Args::new().input(&left).input(&right).buffer(&mut c);
+                for value in [m as u32, n as u32, k as u32, single.0 as u32, single.1, rounds] {
+                    args = args.value(value);
+                }
+                let mut launch = image.launch("matmul_half").unwrap().args(args).blocks(blocks).chip(chip(name));
+                launch = launch.mode(mode).record(false);
+                launch.run().unwrap_or_else(|error| panic!("{arch} {m}x{n}x{k} {mode}: {error}"));
+                drop(launch);
+                assert!(c == expected, "{arch} {m}x{n}x{k} {mode}");
+            }
+        }
+    }
+}
+
+#[test]
+fn products_of_scaled_nibbles_are_right_in_every_order() {
+    const VALUES: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+    let image = image(MX_MATMUL, Arch::Dav3510);
+    // Two tiles of three packets of scales each: every buffer comes round again.
+    let (m, n, k) = (256usize, 512usize, 6144usize);
+    let matrix = |rows: usize, seed| {
+        let (codes, scales) = (numbers(rows * k, 16, seed), numbers(rows * k / 32, 4, seed + 10));
+        let bytes: Vec<u8> = codes.chunks_exact(2).map(|pair| pair[0] | pair[1] << 4).collect();
+        let value = |(at, &code): (usize, &u8)| {
+            let magnitude = VALUES[usize::from(code & 7)] * f32::from(1u8 << scales[at / 32]);
+            if code < 8 { magnitude } else { -magnitude }
+        };
+        let values: Vec<f32> = codes.iter().enumerate().map(value).collect();
+        // 127 stands for one.
+        let scales: Vec<u8> = scales.iter().map(|&s| s + 127).collect();
+        (bytes, scales, values)
+    };
+    let ((a, scales_a, left), (b, scales_b, right)) = (matrix(m, 1), matrix(n, 2));
+    let expected: Vec<u16> = product(&left, &right, k).into_iter().map(|v| bf16::from_f32(v).to_bits()).collect();
+    for mode in modes() {
+        let mut c = vec![bf16::NAN.to_bits(); m * n];
+        let mut args = Args::new().input(&a).input(&b).input(&scales_a).input(&scales_b).buffer(&mut c);
+        for value in [m as u32, n as u32, k as u32, 256, 512] {
+            args = args.value(value);
+        }
+        let mut launch = image.launch("matmul_mxfp4").unwrap().args(args).chip(chip("950PR")).mode(mode).record(false);
+        launch.run().unwrap_or_else(|error| panic!("{mode}: {error}"));
+        drop(launch);
+        assert!(c == expected, "{mode}");
+    }
+}
+
+#[test]
+fn sums_of_halves_are_right_in_every_order() {
+    for (arch, name) in [(Arch::Dav2201, "910B1"), (Arch::Dav3510, "950PR")] {
+        let image = image(ADD, arch);
+        // Seven rows for three cores, with a tile that is cut off.
+        let (rows, columns) = (7usize, 208usize);
+        let (x, y) = (eighths(rows * columns, 3), eighths(rows * columns, 4));
+        let bits = |values: &[f32]| values.iter().map(|&v| f16::from_f32(v).to_bits()).collect::<Vec<u16>>();
+        let sums: Vec<f32> = x.iter().zip(&y).map(|(x, y)| x + y).collect();
+        let (x, y, expected) = (bits(&x), bits(&y), bits(&sums));
+        for entry in ["add_one_buffer", "add_two_buffers"] {
+            for (mode, past_l2) in modes().zip([0u32, 1].into_iter().cycle()) {
+                let mut z = vec![f16::NAN.to_bits(); rows * columns];
+                let mut args = Args::new().input(&x).input(&y).buffer(&mut z);
+                for value in [rows as u32, columns as u32, 96, past_l2] {
+                    args = args.value(value);
+                }
+                let mut launch = image.launch(entry).unwrap().args(args).blocks(3).chip(chip(name));
+                launch = launch.mode(mode).record(false);
+                launch.run().unwrap_or_else(|error| panic!("{arch} {entry} {mode}: {error}"));
+                drop(launch);
+                assert!(z == expected, "{arch} {entry} {mode}");
+            }
+        }
+    }
+}
+
+const M: usize = 2;
+const MTE1: usize = 3;
+const MTE2: usize = 4;
+const FIX: usize = 6;
+const V: usize = 1;
+
+/// The table of predictions.
+#[derive(Default)]
+struct Table {
+    missed: Vec<String>,
+}
+
+impl Table {
+    fn check(&mut self, name: &str, what: &str, predicted: f64, published: f64) {
+        let ratio = predicted / published;
+        println!("{name:34} {what:6} {predicted:9.1} {published:9.1} {ratio:6.3}");
+        if !(0.85..=1.15).contains(&ratio) {
+            self.missed.push(format!("{name}, {what}: {predicted:.1} us predicted, {published:.1} published"));
+        }
+    }
+
+    /// Runs it dry and compares the time of the task and mean times of pipes. Profiles are of repeated launches: L2 is as
+    /// the launch before left it.
+    fn row(&mut self, name: &str, launch: Launch<'_>, published: f64, cube: bool, pipes: &[(usize, f64)]) -> Timeline {
+        let mut launch = launch.mode(Mode::Dry);
+        let run = launch.run().unwrap_or_else(|error| panic!("{name}: {error}"));
+        let options = Options::default().with_launch(true).with_warm(true);
+        let timeline = simulate(&run.program, launch.chosen_chip(), &options).expect("a record that can be replayed");
+        self.check(name, "task", timeline.microseconds(), published);
+        for &(pipe, published) in pipes {
+            self.check(name, PIPES[pipe], timeline.us(timeline.mean_busy(cube, pipe)), published);
+        }
+        timeline
+    }
+}
+
+/// A launch whose buffers are never looked at.
+fn launch(image: &Image, entry: &str, chip: &Chip, blocks: u32, buffers: &[usize], values: &[u32]) -> Launch<'static> {
+    let args = buffers.iter().fold(Args::new(), |args, &bytes| args.workspace(bytes));
+    let args = values.iter().fold(args, |args, &value| args.value(value));
+    image.launch(entry).unwrap().args(args).blocks(blocks).chip(chip.clone())
+}
+
+#[test]
+fn predictions_are_near_the_published_times() {
+    const SIDE: usize = 8192;
+    let mut table = Table::default();
+    println!("{:34} {:6} {:>9} {:>9} {:>6}", "kernel", "", "predicted", "published", "ratio");
+
+    let (a2, pr) = (chip("910B1"), chip("950PR"));
+    let half = |chip: &Chip, arch, single: [u32; 2], rounds| {
+        let values = [SIDE as u32, SIDE as u32, SIDE as u32, single[0], single[1], rounds];
+        launch(&image(HALF_MATMUL, arch), "matmul_half", chip, chip.cube_cores, &[2 * SIDE * SIDE; 3], &values)
+    };
+    // The last of six columns of cores has a third of the work of the others: pipes are means, the task is the slowest.
+    table.row("half 8192^3, A2, two rounds", half(&a2, Arch::Dav2201, [1024, 1536], 2), 4081.64, true, &[
+        (M, 3082.158),
+        (MTE1, 2553.064),
+        (MTE2, 3487.068),
+        (FIX, 161.812),
+    ]);
+    table.row("half 8192^3, A2, one round", half(&a2, Arch::Dav2201, [2048, 1536], 1), 4121.16, true, &[
+        (M, 3081.664),
+        (MTE1, 2538.348),
+        (MTE2, 3552.248),
+        (FIX, 160.405),
+    ]);
+    table.row("half 8192^3, 950PR", half(&pr, Arch::Dav3510, [2048, 1024], 1), 2572.047, true, &[
+        (M, 2564.813),
+        (MTE1, 828.001),
+        (MTE2, 1874.267),
+    ]);
+
+    let scales = SIDE * SIDE / 32;
+    let buffers = [SIDE * SIDE / 2, SIDE * SIDE / 2, scales, scales, 2 * SIDE * SIDE];
+    let values = [SIDE as u32, SIDE as u32, SIDE as u32, 2048, 1024];
+    let mx = launch(&image(MX_MATMUL, Arch::Dav3510), "matmul_mxfp4", &pr, 32, &buffers, &values);
+    table.row("mxfp4 8192^3, 950PR", mx, 681.056, true, &[
+        (M, 640.16),
+        (MTE1, 312.728),
+        (MTE2, 588.736),
+        (FIX, 32.422),
+    ]);
+
+    let add = |chip: &Chip, arch, entry, tile: u32, past_l2: u32| {
+        let values = [SIDE as u32, SIDE as u32, tile, past_l2];
+        launch(&image(ADD, arch), entry, chip, chip.vector_cores, &[2 * SIDE * SIDE; 3], &values)
+    };
+    // The published kernels with two buffers fill all of UB; ours leave what the compiler keeps for itself.
+    let (full_a2, full_pr) = (15_616, 20_992);
+    let on_a2 = |entry, tile, past_l2| add(&a2, Arch::Dav2201, entry, tile, past_l2);
+    table.row("Add, 8 KiB, A2", on_a2("add_one_buffer", 4096, 0), 306.58, false, &[(MTE2, 215.485), (V, 15.885)]);
+    table.row("Add, 32 KiB, A2", on_a2("add_one_buffer", 16384, 0), 268.5, false, &[(MTE2, 184.369), (V, 12.845)]);
+    table.row("Add, two buffers, A2", on_a2("add_two_buffers", full_a2, 0), 264.02, false, &[(V, 12.846)]);
+    table.row("Add, past L2, A2", on_a2("add_two_buffers", full_a2, 1), 187.68, false, &[(V, 12.846)]);
+    let on_pr = |entry, tile, past_l2| add(&pr, Arch::Dav3510, entry, tile, past_l2);
+    table.row("Add, 8 KiB, 950PR", on_pr("add_one_buffer", 4096, 0), 310.489, false, &[]);
+    table.row("Add, 42 KiB, 950PR", on_pr("add_one_buffer", 21760, 0), 251.684, false, &[]);
+    table.row("Add, two buffers, 950PR", on_pr("add_two_buffers", full_pr, 0), 247.665, false, &[]);
+    table.row("Add, past L2, 950PR", on_pr("add_two_buffers", full_pr, 1), 182.04, false, &[]);
+
+    assert!(table.missed.is_empty(), "{:#?}", table.missed);
+}
