@@ -274,7 +274,8 @@ void unit_after(Core &c, PipeState &p, const Instr &i)
     auto &list = i.pipe == Pipe::FIX ? c.unit_free : c.unit_full;
     for (int k = 0; k < i.count; k++) {
         if (i.operand[k].mem == Mem::L0C) {
-            list.push_back(Unit{i.operand[k].region.addr, end_of(i.operand[k].region), complete(p, static_cast<int>(i.pipe))});
+            const Clock clock = c.launch->dry ? Clock() : complete(p, static_cast<int>(i.pipe));
+            list.push_back(Unit{i.operand[k].region.addr, end_of(i.operand[k].region), clock});
             return;
         }
     }
@@ -319,15 +320,16 @@ void run_instr(Core &c, int pipe, const Instr &instr)
                                instr.site.file, instr.site.line);
         print(line, static_cast<size_t>(n));
     }
+    if (instr.unit_flag != 0) {
+        unit_before(c, p, instr);
+    }
     if (l.dry) {
+        unit_after(c, p, instr);
         // Only what the scalar unit may decide by is there: lists and offsets that are copied to UB.
         if (instr.pipe == Pipe::MTE2 && instr.effect != nullptr && is_list(instr)) {
             instr.effect(exec, instr);
         }
         return;
-    }
-    if (instr.unit_flag != 0) {
-        unit_before(c, p, instr);
     }
     tick(c, pipe, instr.api, instr.site);
     touch_operands(c, p, instr);
