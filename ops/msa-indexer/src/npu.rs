@@ -34,7 +34,7 @@
 
 use crate::error::Error;
 use crate::shape::{IndexerDims, check_len};
-pub use crate::tiling::{Kind, MsaIndexerTiling, Split};
+pub use crate::tiling::{Kind, MsaIndexerTiling, Split, Use, budget};
 use ascend_rt::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Kernel, Launch, Module, Queue, Stream, kernel};
 use half::bf16;
 

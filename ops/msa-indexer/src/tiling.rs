@@ -4,6 +4,7 @@
 
 use crate::error::Error;
 use crate::shape::{HeadReduce, IndexerDims};
+use ascend_rt::Arch;
 
 /// The most rows of a tile: queries times heads.
 pub const TILE_ROWS: u32 = 128;
@@ -73,6 +74,37 @@ pub struct Kind {
     pub blocks: usize,
     /// Whether pages are found by a block table.
     pub paged: bool,
+}
+
+/// A memory of a core, what the kernel takes of it, and what there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Use {
+    /// The memory.
+    pub memory: &'static str,
+    /// Bytes taken.
+    pub bytes: u32,
+    /// Bytes there are.
+    pub capacity: u32,
+}
+
+/// What the kernel takes of the memories of a core; no size of a call changes it. `None` where there is no kernel for the
+/// architecture. The kernel asserts the same sums when it is compiled.
+#[must_use]
+pub fn budget(arch: Arch) -> Option<[Use; 5]> {
+    let [l1, l0c, ub, l1_all, l0c_all, ub_all] = match arch.number() {
+        // Queries, keys; products; scores, sort, ids, constants.
+        2201 => [(32 + 384) << 10, 128 << 10, (144 << 10) + 768, (512 << 10) - 256, 128 << 10, (184 << 10) - 256],
+        3510 => [(32 + 384) << 10, 128 << 10, (144 << 10) + 768, 512 << 10, 256 << 10, 248 << 10],
+        _ => return None,
+    };
+    let item = |memory, bytes, capacity| Use { memory, bytes, capacity };
+    Some([
+        item("L1", l1, l1_all),
+        item("L0A", 64 << 10, 64 << 10),
+        item("L0B", 64 << 10, 64 << 10),
+        item("L0C", l0c, l0c_all),
+        item("UB", ub, ub_all),
+    ])
 }
 
 /// How a call is cut.

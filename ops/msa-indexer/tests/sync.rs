@@ -8,7 +8,7 @@ use msa_indexer::ascend_rt::Arch;
 use msa_indexer::ascend_rt::kernel::Target;
 use msa_indexer::ascend_sim::cost::{Options, simulate};
 use msa_indexer::ascend_sim::{Args, Chip, Image, Launch, mutants};
-use msa_indexer::npu::{Kind, Split, blobs, twin_origin};
+use msa_indexer::npu::{Kind, Split, blobs, budget, twin_origin};
 use msa_indexer::{HeadReduce, IndexerDims};
 use std::collections::BTreeMap;
 
@@ -87,6 +87,19 @@ fn each_synchronisation_is_missed_on_2201() {
 #[test]
 fn each_synchronisation_is_missed_on_3510() {
     each_is_missed(Arch::DAV_3510, "950pr");
+}
+
+/// The kernel takes what the budget says.
+#[test]
+fn memories_are_used_as_budgeted() {
+    for (arch, chip) in [(Arch::DAV_2201, "910b3"), (Arch::DAV_3510, "950pr")] {
+        let setup = Setup::new(IndexerDims::M3, [true, true], 3, 2300, 3);
+        let used = with_launch(&image(arch), chip, &setup, 1, |launch| launch.run()).unwrap().used;
+        let budget = budget(arch).unwrap();
+        assert_eq!([used.l1, used.l0a, used.l0b, used.l0c, used.ub], budget.map(|item| item.bytes), "{chip}");
+        assert!(budget.iter().all(|item| item.bytes <= item.capacity), "{budget:?}");
+    }
+    assert_eq!(budget(Arch::DAV_1001), None);
 }
 
 /// With the launch, at most twice the time that the bytes and the launch take.

@@ -41,7 +41,7 @@
 
 use crate::error::Error;
 use crate::shape::{DecodeDims, check_len};
-pub use crate::tiling::{CacheLayout, Kind, MsaSparseDecodeTiling, Split};
+pub use crate::tiling::{CacheLayout, Kind, MsaSparseDecodeTiling, Split, Use, budget};
 use ascend_rt::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Kernel, Launch, Module, Queue, Stream, kernel};
 use cpu_tiles::Precision;
 use half::bf16;

@@ -4,6 +4,7 @@
 
 use crate::error::Error;
 use crate::shape::DecodeDims;
+use ascend_rt::Arch;
 use cpu_tiles::Precision;
 
 /// Rows of a tile of the cube unit: query heads of one KV head.
@@ -109,6 +110,44 @@ pub struct Kind {
     pub precision: Precision,
     /// Whether the result is F32, not BF16.
     pub out_f32: bool,
+}
+
+/// A memory of a core, what the kernel takes of it, and what there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Use {
+    /// The memory.
+    pub memory: &'static str,
+    /// Bytes taken.
+    pub bytes: u32,
+    /// Bytes there are.
+    pub capacity: u32,
+}
+
+/// What the kernel takes of the memories of a core; no size of a call changes it. `None` where there is no kernel for the
+/// architecture. The kernel asserts the same sums when it is compiled.
+#[must_use]
+pub fn budget(arch: Arch) -> Option<[Use; 5]> {
+    let [l1, l0c, ub, l1_all, l0c_all, ub_all] = match arch.number() {
+        // Queries, keys, values, weights; scores, part; scores, weights and a tree of them, three sets of rows, statistics.
+        2201 => [
+            (24 + 128 + 256 + 64) << 10,
+            80 << 10,
+            (128 << 10) + 30_784,
+            (512 << 10) - 256,
+            128 << 10,
+            (184 << 10) - 256,
+        ],
+        3510 => [(24 + 128 + 192 + 128) << 10, 80 << 10, (192 << 10) + 30_784, 512 << 10, 256 << 10, 248 << 10],
+        _ => return None,
+    };
+    let item = |memory, bytes, capacity| Use { memory, bytes, capacity };
+    Some([
+        item("L1", l1, l1_all),
+        item("L0A", 64 << 10, 64 << 10),
+        item("L0B", 64 << 10, 64 << 10),
+        item("L0C", l0c, l0c_all),
+        item("UB", ub, ub_all),
+    ])
 }
 
 /// How a call is cut.

@@ -12,7 +12,7 @@ use msa_sparse_decode::ascend_rt::kernel::Target;
 use msa_sparse_decode::ascend_rt::zerocopy::IntoBytes;
 use msa_sparse_decode::ascend_sim::cost::{Options, simulate};
 use msa_sparse_decode::ascend_sim::{Args, Chip, Image, Launch, Mode, Mutant, mutants};
-use msa_sparse_decode::npu::{Split, blobs, split_queries, twin_origin};
+use msa_sparse_decode::npu::{Split, blobs, budget, split_queries, twin_origin};
 
 /// The kernel's image for an architecture.
 fn image(arch: Arch) -> Image {
@@ -104,6 +104,20 @@ fn each_synchronisation_is_missed_on_2201() {
 #[test]
 fn each_synchronisation_is_missed_on_3510() {
     each_is_missed(Arch::DAV_3510, "950pr");
+}
+
+/// The kernel takes what the budget says.
+#[test]
+fn memories_are_used_as_budgeted() {
+    for (arch, chip) in [(Arch::DAV_2201, "910b3"), (Arch::DAV_3510, "950pr")] {
+        let (setup, cores, pass_slots) = &setups()[0];
+        let mut data = Data::new(setup, *cores, *pass_slots);
+        let used = data.launch(&image(arch), chip).run().unwrap().used;
+        let budget = budget(arch).unwrap();
+        assert_eq!([used.l1, used.l0a, used.l0b, used.l0c, used.ub], budget.map(|item| item.bytes), "{chip}");
+        assert!(budget.iter().all(|item| item.bytes <= item.capacity), "{budget:?}");
+    }
+    assert_eq!(budget(Arch::DAV_1001), None);
 }
 
 /// With the launch, at most twice the time that the bytes and the launch take.
