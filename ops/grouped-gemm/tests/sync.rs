@@ -2,7 +2,7 @@
 
 //! The synchronisation of the kernel: without any one part of it, the twin must find a fault; and a launch is captured.
 
-use crate::device::{Order, Stored, arch, context};
+use crate::device::{Order, Stored, What, arch, context, run};
 use crate::fixture::{Moe, Rows, cumsum, dims};
 use ascend_sim::{Args, Image, Mode, mutants};
 use cpu_tiles::{Format, Precision};
@@ -68,6 +68,24 @@ fn every_part_is_needed_on_910b() {
 #[test]
 fn every_part_is_needed_on_950() {
     every_part_is_needed(Arch::DAV_3510);
+}
+
+/// FP8 weights give the bits of BF16 ones that were dequantised before.
+#[test]
+fn fp8_weights_are_as_good_as_dequantised_ones() {
+    let counts = [3, 0, 40, 130];
+    let rows = Rows::new(Precision::Bf16, counts.iter().sum(), 200, 6);
+    for (format, layout) in [(Format::Fp8Block, Layout::Fp8Block), (Format::Mxfp8, Layout::Mxfp8)] {
+        let coded = Moe::new(dims(counts.len(), 200, 328, Activation::Silu), format, 5);
+        let dequantised = coded.dequantised();
+        for chip in ["Ascend910B3", "Ascend950PR_9589"] {
+            let [found, expected] = [(&coded, layout), (&dequantised, Layout::Nz)].map(|(moe, layout)| {
+                let options = Options { layout, ..Options::default() };
+                run(chip, moe, &rows, What::Grouped(&cumsum(&counts)), options).unwrap()
+            });
+            assert!(found.iter().map(|x| x.to_bits()).eq(expected.iter().map(|x| x.to_bits())), "{format} on {chip}");
+        }
+    }
 }
 
 /// A graph that is replayed reads the routing of that moment.
