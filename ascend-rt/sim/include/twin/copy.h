@@ -167,6 +167,11 @@ using Wide32 = U16;
 #endif
 } // namespace twin_given
 
+// Bytes that copies count in.
+constexpr uint32_t ONE_BLK_SIZE = 32;
+
+template <class A, class B> using IsSameType = std::is_same<A, B>;
+
 enum class BlockMode : uint8_t {
     BLOCK_MODE_NORMAL = 0,
     BLOCK_MODE_MATRIX,

@@ -219,6 +219,26 @@ EXAMPLE(pattern_result_is_not_written, "!undefined|read-before-write")
     (void)g;
 }
 
+// Blocks apart: the last one takes part with four of its elements, and nothing was written there.
+EXAMPLE(last_part_of_gaps_is_read, "!read-before-write")
+{
+    Bench b(gm);
+    auto x = b.room<half>(256), dst = b.room<half>(256);
+    Duplicate(x, (half)1, 96, 1, 2, 16);
+    PipeBarrier<PIPE_V>();
+    Adds(dst, x, (half)1, 100, 1, {2, 2, 16, 16});
+}
+
+EXAMPLE(gaps_are_not_read, "ok")
+{
+    Bench b(gm);
+    auto x = b.room<half>(256), dst = b.room<half>(256);
+    Duplicate(x, (half)1, 96, 1, 2, 16);
+    PipeBarrier<PIPE_V>();
+    Adds(dst, x, (half)1, 96, 1, {2, 2, 16, 16});
+    expect_each(b.out(dst, 16), 16, [](size_t) { return 2.0; });
+}
+
 // The older chip keeps what a reduction does on its way.
 #if __NPU_ARCH__ == 2201
 EXAMPLE(scratch_of_reduce_is_lost, "!undefined|read-before-write")
@@ -229,6 +249,33 @@ EXAMPLE(scratch_of_reduce_is_lost, "!undefined|read-before-write")
     ReduceMax(dst, x, tmp, 256);
     PipeBarrier<PIPE_V>();
     WholeReduceSum(dst, tmp, 64, 1, 1, 1, 8);
+}
+
+// Eight elements of the scratch are lost. They travel through Adds one by one, and the sum of the others is good.
+EXAMPLE(undefined_elements_stay_where_they_are, "ok")
+{
+    Bench b(gm);
+    auto x = b.fill<float>(256, one);
+    auto tmp = b.fill<float>(64, one), dst = b.room<float>(64), sum = b.room<float>(8);
+    ReduceMax(dst, x, tmp, 256);
+    PipeBarrier<PIPE_V>();
+    Adds(dst, tmp, 1.0f, 64);
+    PipeBarrier<PIPE_V>();
+    uint64_t mask[2] = {~0xffull, 0};
+    WholeReduceSum(sum, dst, mask, 1, 1, 1, 8);
+    expect(b.out(sum, 1), {112});
+}
+
+EXAMPLE(undefined_elements_are_not_summed, "!undefined")
+{
+    Bench b(gm);
+    auto x = b.fill<float>(256, one);
+    auto tmp = b.fill<float>(64, one), dst = b.room<float>(64), sum = b.room<float>(8);
+    ReduceMax(dst, x, tmp, 256);
+    PipeBarrier<PIPE_V>();
+    Adds(dst, tmp, 1.0f, 64);
+    PipeBarrier<PIPE_V>();
+    WholeReduceSum(sum, dst, 64, 1, 1, 1, 8);
 }
 
 EXAMPLE(scratch_of_reduce_too_small, "!bounds")

@@ -51,6 +51,6 @@ fn every_flag_and_barrier_is_needed() {
         // Nine tiles on one block.
         let p = Problem::new((44, 44, 40), [16, 16, 32, 16], 1);
         let (bias, mut d) = (eighths(p.n, 5), vec![0u16; p.m * p.n]);
-        each_is_needed(launch(&image, &p, &bias, &mut d), 36);
+        each_is_needed(launch(&image, &p, &bias, &mut d), 47);
     }
 }
