@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Predicted times of the kernel on the twin: `cargo run -p grouped-gemm --features sim --example grouped-gemm-predict`. Only the
-//! record of the launch is made, so weights need no memory. `--chip NAME`, `--layout nz|flat`, a word for the shapes
+//! record of the launch is made, so weights need no memory. `--chip NAME`, `--layout nz|flat|fp8|mxfp8`, a word for the shapes
 //! whose name has it, `--trace FOLDER` for timelines.
 
 use grouped_gemm::ascend_sim::cost::{Chip, Options, simulate};
@@ -37,8 +37,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut value = || words.next().ok_or(format!("{argument} lacks its value"));
         match &argument[..] {
             "--chip" => chip = value()?,
-            "--layout" if value()? == "flat" => layout = Layout::Flat,
-            "--layout" => layout = Layout::Nz,
+            "--layout" => {
+                layout = match &value()?[..] {
+                    "nz" => Layout::Nz,
+                    "flat" => Layout::Flat,
+                    "fp8" => Layout::Fp8Block,
+                    "mxfp8" => Layout::Mxfp8,
+                    other => return Err(format!("no layout `{other}`").into()),
+                }
+            }
             "--trace" => trace = Some(PathBuf::from(value()?)),
             _ => word = argument,
         }
@@ -62,7 +69,8 @@ fn predict(shape: &Shape, layout: Layout, chip: &Chip, trace: Option<&PathBuf>) 
     let mut cumsum: Vec<i32> = (0..=dims.experts).map(|e| (e * shape.rows) as i32).collect();
     let mut tiling = split.tiling;
     // Only what the scalar unit reads is there; the rest are addresses, each 4 GiB or more from the next.
-    let [w13, w2] = layout.elements(dims).map(|elements| 2 * elements);
+    let size = if layout.is_fp8() { 1 } else { 2 };
+    let [w13, w2] = layout.elements(dims).map(|elements| size * elements);
     let tokens = 2 * rows * dims.hidden;
     let mut at = 1u64 << 44;
     let mut range = |name: &str, bytes: usize, role: Role| {
@@ -76,22 +84,27 @@ fn predict(shape: &Shape, layout: Layout, chip: &Chip, trace: Option<&PathBuf>) 
             device,
         }
     };
-    let mut memory = vec![
-        range("x", tokens, Role::Buffer),
-        range("w13", w13, Role::Buffer),
-        range("w2", w2, Role::Buffer),
-        range("cumsum", 4 * cumsum.len(), Role::Buffer),
-        range("out", tokens, Role::Buffer),
-        range("status", 64, Role::Buffer),
-        range("workspace", split.workspace, Role::Workspace),
-        range("tiling", size_of_val(&tiling), Role::Buffer),
-    ];
-    memory[3].address = cumsum.as_mut_ptr().cast();
-    memory[7].address = (&raw mut tiling).cast();
+    let mut scales = layout.scale_bytes(dims).map(|bytes| vec![0u8; bytes]);
+    let [scales13, scales2] = &mut scales;
+    let mut memory = vec![range("x", tokens, Role::Buffer)];
+    for (codes, name, scales) in [(w13, "w13", scales13), (w2, "w2", scales2)] {
+        memory.push(range(name, codes, Role::Buffer));
+        if layout.is_fp8() {
+            memory.push(range("scales", scales.len(), Role::Buffer));
+            memory.last_mut().ok_or("no memory")?.address = scales.as_mut_ptr();
+        }
+    }
+    memory.push(range("cumsum", 4 * cumsum.len(), Role::Buffer));
+    memory.last_mut().ok_or("no memory")?.address = cumsum.as_mut_ptr().cast();
+    memory.push(range("out", tokens, Role::Buffer));
+    memory.push(range("status", 64, Role::Buffer));
+    memory.push(range("workspace", split.workspace, Role::Workspace));
+    memory.push(range("tiling", size_of_val(&tiling), Role::Buffer));
+    memory.last_mut().ok_or("no memory")?.address = (&raw mut tiling).cast();
     let args: Vec<u8> =
         memory.iter().flat_map(|range| (range.address.expose_provenance() as u64).to_ne_bytes()).collect();
     let call = Call {
-        kernel: 0,
+        kernel: image.kernel(if layout.is_fp8() { "grouped_gemm_fp8" } else { "grouped_gemm" }).ok_or("no kernel")?.0,
         blocks: split.blocks,
         mode: Mode::Dry,
         chip,
@@ -101,7 +114,7 @@ fn predict(shape: &Shape, layout: Layout, chip: &Chip, trace: Option<&PathBuf>) 
         record: true,
         verbose: false,
     };
-    // SAFETY: without data, the kernel touches `cumsum` and the tiling alone, which live and are nobody else's.
+    // SAFETY: without data, the kernel touches `cumsum`, scales and the tiling alone, which live and are nobody else's.
     let run = unsafe { image.run(&call, &mut |text| print!("{text}")) }?;
     let timeline = simulate(&run.program, chip, &Options::default().with_launch(true))?;
     for line in timeline.summary(&run.program) {

@@ -175,6 +175,8 @@ private:
 // FP8 weights pass through memory: stages in a ring of each core, which the cube core copies into L1.
 constexpr bool kPaired = true; // bytes of codes: element i of a fractal beside element 128 + i
 constexpr float kUnit = 256.0f; // of decoded codes
+constexpr bool kScaleRounded = false; // there is no BF16 product
+__aicore__ inline void ScaleRounded(const LocalTensor<bfloat16_t> &, const LocalTensor<bfloat16_t> &, uint32_t) {}
 constexpr uint32_t kWeightsAt = kRoundedAt + kSliceBytes;
 
 __aicore__ inline GlobalTensor<bfloat16_t> WeightsRing(const Arguments &a)

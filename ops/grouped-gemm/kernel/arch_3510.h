@@ -148,6 +148,20 @@ private:
 // FP8 weights: vector cores write the stages into L1.
 constexpr bool kPaired = false;
 constexpr float kUnit = 1.0f;
+// Codes and powers of two are exact in BF16, and so are their products: 8 rows of 16 columns at a time, over all groups
+// of 32 rows.
+constexpr bool kScaleRounded = true;
+__aicore__ inline void ScaleRounded(const LocalTensor<bfloat16_t> &codes, const LocalTensor<bfloat16_t> &scales, uint32_t count)
+{
+    const BinaryRepeatParams r(1, 1, 0, 32, 32, 1);
+    const uint32_t whole = count / (2 * kFractal), rest = count % (2 * kFractal);
+    for (uint32_t at = 0; at < 2 * kFractal; at += 128) {
+        const uint32_t repeats = whole + (at < rest ? 1 : 0);
+        if (repeats != 0) {
+            Mul(codes[at], codes[at], scales, static_cast<uint64_t>(128), static_cast<uint8_t>(repeats), r);
+        }
+    }
+}
 constexpr uint32_t kWeightsAt = kRoundedAt + kSliceBytes + 16 * 1024;
 
 // The cube core's end.

@@ -115,12 +115,15 @@ private:
         }
         SetFlag<HardEvent::MTE2_V>(b);
         WaitFlag<HardEvent::MTE2_V>(b);
-        if (a_.t.scale_kind != 0) {
+        const bool late = a_.t.scale_kind != 0 && arch::kScaleRounded;
+        if (a_.t.scale_kind != 0 && !late) {
             Cast(scale, group, RoundMode::CAST_NONE, static_cast<int32_t>(n * groups * kC0));
         }
         arch::Decode(wide, code, count, kHalfAt, kMaskAt);
         arch::VectorBarrier();
-        SetFlag<HardEvent::V_MTE2>(b);
+        if (!late) {
+            SetFlag<HardEvent::V_MTE2>(b);
+        }
         if (a_.t.scale_kind == 0) {
             // One scale for 128 of K and 128 columns.
             const uint32_t blocks = Ceil(p.depth, 128);
@@ -132,7 +135,7 @@ private:
                     Muls(run, run, blocks_.GetValue(at + i / (128 * kC0)) * arch::kUnit, static_cast<int32_t>(Min(128 * kC0, one - i)));
                 }
             }
-        } else {
+        } else if (!late) {
             // One scale for 32 of K and one column: 8 columns of 8 rows at a time, over all groups.
             if (arch::kPaired) {
                 Muls(scale, scale, arch::kUnit, static_cast<int32_t>(n * groups * kC0));
@@ -153,6 +156,10 @@ private:
         WaitFlag<HardEvent::MTE3_V>(b);
         Cast(rounded, wide, RoundMode::CAST_RINT, static_cast<int32_t>(count));
         arch::VectorBarrier();
+        if (late) {
+            arch::ScaleRounded(rounded, group, count);
+            SetFlag<HardEvent::V_MTE2>(b);
+        }
         SetFlag<HardEvent::V_MTE3>(b);
         WaitFlag<HardEvent::V_MTE3>(b);
         port_.Put(to, rounded, count);

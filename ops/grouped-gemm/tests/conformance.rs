@@ -201,7 +201,11 @@ struct Twin {
 #[cfg(feature = "sim")]
 impl Subject<Problem> for Twin {
     fn tolerance(&self, problem: &Problem) -> Tolerance {
-        tolerance(problem.precision)
+        let tolerance = tolerance(problem.precision);
+        // Weights with blocks of scales are rounded to BF16 on the way to the cube core, which the reference does not do;
+        // codes times powers of two need no rounding.
+        let rounded = self.layout == grouped_gemm::npu::Layout::Fp8Block;
+        Tolerance { rel_to_max: if rounded { 0.004 } else { tolerance.rel_to_max }, ..tolerance }
     }
 
     fn skips(&self) -> &[Skip] {

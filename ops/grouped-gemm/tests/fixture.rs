@@ -133,6 +133,16 @@ impl Moe {
         self.experts.iter().map(|[gate, up, down]| expert(gate.weight(), up.weight(), down.weight())).collect()
     }
 
+    /// The same weights, rounded to BF16.
+    #[cfg(feature = "sim")]
+    pub(crate) fn dequantised(&self) -> Self {
+        let matrix = |from: &Matrix| {
+            let values = Values::Bf16(from.dequantised().map(bf16::from_f32).collect());
+            Matrix { n: from.n, k: from.k, values }
+        };
+        Self { dims: self.dims, experts: self.experts.iter().map(|expert| expert.each_ref().map(matrix)).collect() }
+    }
+
     pub(crate) fn pack(&self, level: Level) -> Packed {
         let weights: Vec<_> = self.experts.iter().flatten().map(Matrix::weight).collect();
         Packed(PackedWeight::pack_all(level, &pool(2), &weights).unwrap())

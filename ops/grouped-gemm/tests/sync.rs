@@ -2,7 +2,7 @@
 
 //! The synchronisation of the kernel: without any one part of it, the twin must find a fault; and a launch is captured.
 
-use crate::device::{Order, Stored, arch, context};
+use crate::device::{Order, Stored, What, arch, context, run};
 use crate::fixture::{Moe, Rows, cumsum, dims};
 use ascend_sim::{Args, Image, Mode, mutants};
 use cpu_tiles::{Format, Precision};
@@ -15,59 +15,92 @@ use half::bf16;
 /// Calls that only show across launches: the twin begins each with empty caches.
 const ACROSS_LAUNCHES: [&str; 1] = ["DataCacheCleanAndInvalid"];
 
-fn every_part_is_needed(arch: Arch) {
+fn every_part_is_needed(arch: Arch, format: Format, layout: Layout) {
     // Few cores with unequal work, so that each of them goes round all rings: experts with few and with many rows, rows
     // that fit L1 and rows that do not, ragged sizes.
     let counts = [3, 150, 33, 0, 16, 2, 300];
-    let moe = Moe::new(dims(counts.len(), 520, 328, Activation::SWIGLU_OAI), Format::Bf16, 5);
+    let moe = Moe::new(dims(counts.len(), 520, 328, Activation::SWIGLU_OAI), format, 5);
     let rows = cumsum(&counts);
     let n = counts.iter().sum::<usize>();
     let Rows::Bf16(x) = Rows::new(Precision::Bf16, n, 520, 6) else { unreachable!("asked for BF16") };
-    let Stored::Bf16 { w13, w2 } = Stored::new(&moe, Layout::Nz, arch) else { unreachable!("asked for BF16") };
-    let mut split = Split::new(&moe.dims, n as u32, Layout::Nz, &Tiles::default(), arch, 2).unwrap();
-    (split.tiling.tokens, split.tiling.choices) = (n as u32 / 4, 4);
+    let stored = Stored::new(&moe, layout, arch);
+    let mut split = Split::new(&moe.dims, n as u32, layout, &Tiles::default(), arch, 2).unwrap();
     let slots: Vec<i32> = (0..n as i32 / 4 * 4).map(|i| i * 7 % n as i32).collect();
     let scales: Vec<f32> = slots.iter().map(|&slot| 1.0 / (1.0 + slot as f32)).collect();
     let (mut out, mut combined) = (vec![bf16::ZERO; x.len()], vec![0.0f32; n / 4 * 520]);
-    let (mut status, tiling) = ([0u32; 16], [split.tiling]);
-    let args = Args::new()
-        .input(&x)
-        .input(&w13)
-        .input(&w2)
-        .input(&rows)
-        .input(&slots)
-        .input(&scales)
-        .buffer(&mut out)
-        .buffer(&mut combined)
-        .buffer(&mut status)
-        .workspace(split.workspace)
-        .input(&tiling);
-    let blob = npu::blobs().iter().find(|blob| blob.target == Target::Twin(arch)).expect(npu::twin_origin());
+    let mut status = [0u32; 16];
+    let combines = matches!(stored, Stored::Bf16 { .. });
+    if combines {
+        (split.tiling.tokens, split.tiling.choices) = (n as u32 / 4, 4);
+    }
+    let tiling = [split.tiling];
+    let args = Args::new().input(&x);
+    let args = match &stored {
+        Stored::Bf16 { w13, w2 } => {
+            args.input(w13).input(w2).input(&rows).input(&slots).input(&scales).buffer(&mut out).buffer(&mut combined)
+        }
+        Stored::Fp8(stored) => args
+            .input(&stored.w13)
+            .input(&stored.scales13)
+            .input(&stored.w2)
+            .input(&stored.scales2)
+            .input(&rows)
+            .buffer(&mut out),
+    };
+    let args = args.buffer(&mut status).workspace(split.workspace).input(&tiling);
+    let blob = npu::blobs().iter().find(|blob| blob.target == Target::Twin(arch));
+    let blob = blob.unwrap_or_else(|| panic!("{}", npu::twin_origin()));
     let image = Image::load(&blob.bytes).unwrap();
-    let mut launch = image.launch("grouped_gemm_combine").unwrap().blocks(split.blocks).args(args);
+    let kernel = if combines { "grouped_gemm_combine" } else { "grouped_gemm_fp8" };
+    let mut launch = image.launch(kernel).unwrap().blocks(split.blocks).args(args);
     let all = mutants(&mut launch, 8).unwrap();
     let survivors: Vec<_> = all
         .iter()
         .filter(|mutant| !mutant.is_found() && !ACROSS_LAUNCHES.contains(&&mutant.sync.api[..]))
         .map(ToString::to_string)
         .collect();
-    println!(
-        "grouped-gemm on {arch}: {} mutants, {} found",
-        all.len(),
-        all.iter().filter(|mutant| mutant.is_found()).count()
-    );
+    let found = all.iter().filter(|mutant| mutant.is_found()).count();
+    println!("{kernel} on {arch}: {} mutants, {found} found", all.len());
     assert!(all.len() > 50, "the kernel has more than {} places that synchronise", all.len());
     assert!(survivors.is_empty(), "{}", survivors.join("\n"));
 }
 
 #[test]
 fn every_part_is_needed_on_910b() {
-    every_part_is_needed(Arch::DAV_2201);
+    every_part_is_needed(Arch::DAV_2201, Format::Bf16, Layout::Nz);
 }
 
 #[test]
 fn every_part_is_needed_on_950() {
-    every_part_is_needed(Arch::DAV_3510);
+    every_part_is_needed(Arch::DAV_3510, Format::Bf16, Layout::Nz);
+}
+
+#[test]
+fn every_part_is_needed_with_fp8_on_910b() {
+    every_part_is_needed(Arch::DAV_2201, Format::Mxfp8, Layout::Mxfp8);
+}
+
+#[test]
+fn every_part_is_needed_with_fp8_on_950() {
+    every_part_is_needed(Arch::DAV_3510, Format::Mxfp8, Layout::Mxfp8);
+}
+
+/// FP8 weights give the bits of BF16 ones that were dequantised before.
+#[test]
+fn fp8_weights_are_as_good_as_dequantised_ones() {
+    let counts = [3, 0, 40, 130];
+    let rows = Rows::new(Precision::Bf16, counts.iter().sum(), 200, 6);
+    for (format, layout) in [(Format::Fp8Block, Layout::Fp8Block), (Format::Mxfp8, Layout::Mxfp8)] {
+        let coded = Moe::new(dims(counts.len(), 200, 328, Activation::Silu), format, 5);
+        let dequantised = coded.dequantised();
+        for chip in ["Ascend910B3", "Ascend950PR_9589"] {
+            let [found, expected] = [(&coded, layout), (&dequantised, Layout::Nz)].map(|(moe, layout)| {
+                let options = Options { layout, ..Options::default() };
+                run(chip, moe, &rows, What::Grouped(&cumsum(&counts)), options).unwrap()
+            });
+            assert!(found.iter().map(|x| x.to_bits()).eq(expected.iter().map(|x| x.to_bits())), "{format} on {chip}");
+        }
+    }
 }
 
 /// A graph that is replayed reads the routing of that moment.
