@@ -51,8 +51,7 @@ fn upload<T: DeviceRepr + Default + Copy>(stream: &Stream, values: &[T]) -> Resu
 }
 
 /// One launch: the output, and what the kernel has met.
-pub(crate) fn launch(stream: &Stream, call: &Call, options: Options) -> Result<(Vec<f32>, Status), Error> {
-    let mut plan = Plan::new(stream, &call.dims, call.rows(), options)?;
+pub(crate) fn launch(stream: &Stream, plan: &mut Plan, call: &Call) -> Result<(Vec<f32>, Status), Error> {
     let bytes = |scales: &[cpu_tiles::E8M0]| scales.iter().map(|scale| scale.to_bits()).collect::<Vec<_>>();
     let (x1, x2) = (upload(stream, &call.x1.bytes())?, upload(stream, &call.x2.bytes())?);
     let pertoken_scale = upload(stream, &bytes(&call.pertoken_scale))?;
@@ -92,11 +91,13 @@ pub(crate) fn launch(stream: &Stream, call: &Call, options: Options) -> Result<(
 /// The message of the first error, with the order.
 pub(crate) fn run(chip: &str, call: &Call, options: Options) -> Result<(Vec<f32>, Status), String> {
     let mut first: Option<(Vec<f32>, Status)> = None;
+    // One plan for all: a launch finds what the one before has left.
+    let context = context(chip);
+    let stream = context.stream().map_err(|error| error.to_string())?;
+    let mut plan = Plan::new(&stream, &call.dims, call.rows(), options).map_err(|error| error.to_string())?;
     for mode in orders() {
         let _order = Order::new(mode);
-        let context = context(chip);
-        let stream = context.stream().map_err(|error| error.to_string())?;
-        let (out, status) = launch(&stream, call, options).map_err(|error| format!("{mode}: {error}"))?;
+        let (out, status) = launch(&stream, &mut plan, call).map_err(|error| format!("{mode}: {error}"))?;
         match &first {
             None => first = Some((out, status)),
             Some((first, _)) if bits(first) != bits(&out) => {
