@@ -138,6 +138,55 @@ pub enum Error {
         /// The id.
         id: u32,
     },
+    /// There is no kernel for this architecture.
+    #[cfg(feature = "npu")]
+    Architecture {
+        /// The architecture.
+        found: String,
+    },
+    /// A size is more than the kernel can address.
+    #[cfg(feature = "npu")]
+    DeviceSize {
+        /// The field of the dims.
+        field: &'static str,
+        /// The most it can be.
+        most: u32,
+        /// What it is.
+        found: usize,
+    },
+    /// The size of a tile is impossible.
+    #[cfg(feature = "npu")]
+    Tile {
+        /// The knob.
+        knob: &'static str,
+        /// What it should be a multiple of.
+        of: u32,
+        /// What it is.
+        found: u32,
+    },
+    /// Tiles do not fit a memory of a core.
+    #[cfg(feature = "npu")]
+    Budget {
+        /// The knob that decides it.
+        knob: &'static str,
+        /// The memory.
+        memory: &'static str,
+        /// Bytes that are needed.
+        bytes: u32,
+        /// Bytes there are.
+        capacity: u32,
+    },
+    /// A launch has more rows than its plan is made for.
+    #[cfg(feature = "npu")]
+    PlanRows {
+        /// The most rows of the plan.
+        most: usize,
+        /// The rows of the launch.
+        found: usize,
+    },
+    /// The device failed or refused.
+    #[cfg(feature = "npu")]
+    Device(ascend_rt::Error),
     /// The tiles ran out of memory.
     Tiles(ShapeError),
 }
@@ -195,6 +244,26 @@ impl fmt::Display for Error {
             Self::DuplicateExpert { token, id } => {
                 write!(f, "`topk_ids` routes token {token} to expert {id} more than once, expected distinct experts")
             }
+            #[cfg(feature = "npu")]
+            Self::Architecture { found } => {
+                write!(f, "the device has the architecture {found}, expected dav-2201 or dav-3510")
+            }
+            #[cfg(feature = "npu")]
+            Self::DeviceSize { field, most, found } => {
+                write!(f, "`dims.{field}` is {found}, expected at most {most} on a device")
+            }
+            #[cfg(feature = "npu")]
+            Self::Tile { knob, of, found } => write!(f, "{knob} is {found}, expected a positive multiple of {of}"),
+            #[cfg(feature = "npu")]
+            Self::Budget { knob, memory, bytes, capacity } => {
+                write!(f, "{knob} is too large: {memory} would take {bytes} bytes, expected at most {capacity}")
+            }
+            #[cfg(feature = "npu")]
+            Self::PlanRows { most, found } => {
+                write!(f, "`result` has {found} rows, expected at most {most}, those of the plan")
+            }
+            #[cfg(feature = "npu")]
+            Self::Device(error) => write!(f, "the device failed: {error}"),
             Self::Tiles(error) => write!(f, "the CPU tiles failed: {error}"),
         }
     }
@@ -204,6 +273,8 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Tiles(error) => Some(error),
+            #[cfg(feature = "npu")]
+            Self::Device(error) => Some(error),
             _ => None,
         }
     }
@@ -212,5 +283,12 @@ impl std::error::Error for Error {
 impl From<ShapeError> for Error {
     fn from(error: ShapeError) -> Self {
         Self::Tiles(error)
+    }
+}
+
+#[cfg(feature = "npu")]
+impl From<ascend_rt::Error> for Error {
+    fn from(error: ascend_rt::Error) -> Self {
+        Self::Device(error)
     }
 }

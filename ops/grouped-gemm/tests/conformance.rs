@@ -7,6 +7,8 @@ use crate::fixture::{
     expected_grouped, grouped, pool, tolerance,
 };
 use crate::golden;
+#[cfg(feature = "sim")]
+use crate::device::What;
 use cpu_tiles::{Format, Isa, Level, Precision};
 use grouped_gemm::{Activation, MoeDims};
 use op_testkit::compare::{Comparison, Tolerance, assert_same_bits};
@@ -188,8 +190,59 @@ fn on_model(isa: Isa) {
     conformance::run("grouped-gemm", "cpu", level.name(), Ok(Cpu { level, skips }), problems());
 }
 
+/// The kernel on the twin of a chip.
+#[cfg(feature = "sim")]
+struct Twin {
+    chip: &'static str,
+    layout: grouped_gemm::npu::Layout,
+    skips: Vec<Skip>,
+}
+
+#[cfg(feature = "sim")]
+impl Subject<Problem> for Twin {
+    fn tolerance(&self, problem: &Problem) -> Tolerance {
+        tolerance(problem.precision)
+    }
+
+    fn skips(&self) -> &[Skip] {
+        &self.skips
+    }
+
+    fn run(&self, problem: &Problem) -> Result<Vec<f32>, String> {
+        let Input { moe, rows, call, .. } = problem.input();
+        let options = grouped_gemm::npu::Options { layout: self.layout, ..Default::default() };
+        let what = match call {
+            Call::Grouped(cumsum) => What::Grouped(cumsum),
+            Call::Combined(choices) => What::Combined(choices),
+        };
+        crate::device::run(self.chip, moe, rows, what, options)
+    }
+}
+
+/// Why the kernel does not do a problem.
+#[cfg(feature = "sim")]
+fn not_on_device(problem: &Problem) -> Option<&'static str> {
+    const REASONS: [(&str, &str); 4] = [
+        ("_fp8", "weights are BF16 on a device"),
+        ("_mxfp8", "weights are BF16 on a device"),
+        ("_f32", "weights are BF16 on a device"),
+        ("exact_", "rows are BF16 on a device"),
+    ];
+    REASONS.iter().find(|(part, _)| problem.name.contains(part)).map(|(_, reason)| *reason)
+}
+
+#[cfg(feature = "sim")]
+fn on_twin(chip: &'static str, level: &str, layout: grouped_gemm::npu::Layout) {
+    let problems = problems();
+    let skip = |problem: &Problem| {
+        Some(Skip { reason: not_on_device(problem)?, problem: String::leak(problem.name.clone()) })
+    };
+    let skips = problems.iter().filter_map(skip).collect();
+    conformance::run("grouped-gemm", &format!("sim:{chip}"), level, Ok(Twin { chip, layout, skips }), problems);
+}
+
 fn not_built(backend: &str) {
-    let reason = NotBuilt("the AscendC kernel is not part of this version".into());
+    let reason = NotBuilt("no card, or the feature `sim` is off".into());
     conformance::run::<_, Cpu>("grouped-gemm", backend, "-", Err(reason), problems());
 }
 
@@ -223,14 +276,36 @@ fn cpu_avx512bf16_model() {
     on_model(Isa::Avx512Bf16);
 }
 
-#[test]
-fn sim_910b() {
-    not_built("sim:910b");
+#[cfg(feature = "sim")]
+mod sim {
+    use super::on_twin;
+    use grouped_gemm::npu::Layout;
+
+    #[test]
+    fn sim_910b_flat() {
+        on_twin("Ascend910B3", "flat", Layout::Flat);
+    }
+
+    #[test]
+    fn sim_910b_nz() {
+        on_twin("Ascend910B3", "nz", Layout::Nz);
+    }
+
+    #[test]
+    fn sim_950_flat() {
+        on_twin("Ascend950PR_9589", "flat", Layout::Flat);
+    }
+
+    #[test]
+    fn sim_950_nz() {
+        on_twin("Ascend950PR_9589", "nz", Layout::Nz);
+    }
 }
 
+#[cfg(not(feature = "sim"))]
 #[test]
-fn sim_950() {
-    not_built("sim:950");
+fn sim() {
+    not_built("sim");
 }
 
 #[test]

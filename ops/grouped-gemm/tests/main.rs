@@ -4,11 +4,17 @@
 
 mod conformance;
 mod determinism;
+#[cfg(feature = "sim")]
+mod device;
 mod errors;
 mod fixture;
 mod golden;
 mod knobs;
 mod laws;
+#[cfg(feature = "npu")]
+mod npu;
 mod rounding;
 mod special;
 mod sweep;
+#[cfg(feature = "sim")]
+mod sync;

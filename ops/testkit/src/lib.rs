@@ -12,5 +12,6 @@ pub mod guard;
 pub mod safetensors;
 mod splitmix;
 pub mod strategies;
+pub mod tiling;
 
 pub use splitmix::{fill_bf16, fill_f32};

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! How the kernel cuts its work, per architecture, and what that takes of the memories of a core.
+
+use crate::error::Error;
+use crate::shape::{Activation, MoeDims};
+use ascend_rt::Arch;
+
+/// Bytes of L1 that hold rows of the left operand; the stages of weights lie behind it.
+pub const ROW_BYTES: u32 = 192 << 10;
+/// Stages of weights in L1.
+pub const STAGES: u32 = 4;
+/// Bytes of one stage.
+pub const STAGE_BYTES: u32 = 64 << 10;
+/// The most rows of one tile.
+pub const TILE_ROWS: u32 = 128;
+/// Up to so many rows of an expert, tiles have other columns and stages another depth.
+pub const FEW_ROWS: u32 = 32;
+/// Slots of F32 tiles per core between cube and vector cores.
+pub const RING_SLOTS: u32 = 4;
+
+ascend_rt::tiling! {
+    /// What the kernel is told beside its buffers: `kernel/tiling.h`.
+    pub struct GroupedGemmTiling {
+        /// Offset in the workspace of the activations, `[rows, 16 * ceil(I / 16)]` BF16.
+        pub a16: u64,
+        /// Offset of the slots of F32 tiles.
+        pub ring: u64,
+        /// Offset of the last columns of the result where H is no multiple of 16, `[rows, 16]` BF16.
+        pub tail: u64,
+        /// Offset of stages of decoded weights.
+        pub weights: u64,
+        /// Bytes from the slots of one core to those of the next.
+        pub ring_pitch: u32,
+        /// Bytes of a slot.
+        pub ring_slot: u32,
+        /// Slots of a core.
+        pub ring_slots: u32,
+        /// E.
+        pub experts: u32,
+        /// H.
+        pub hidden: u32,
+        /// I.
+        pub intermediate: u32,
+        /// N.
+        pub rows: u32,
+        /// 0 silu, 1 swigluoai.
+        pub activation: u32,
+        /// 0 flat, 1 nz.
+        pub layout: u32,
+        /// Blocks of 16 columns that the share of a core is a multiple of.
+        pub unit: u32,
+        /// Columns of a tile of the first product where an expert has many rows, gate and up together.
+        pub columns1: u32,
+        /// Depth of its stages, along H.
+        pub depth1: u32,
+        /// Columns of a tile of the first product where an expert has few rows.
+        pub few_columns1: u32,
+        /// Depth of its stages.
+        pub few_depth1: u32,
+        /// The same of the second product.
+        pub columns2: u32,
+        /// Along I.
+        pub depth2: u32,
+        /// Where an expert has few rows.
+        pub few_columns2: u32,
+        /// Depth of its stages.
+        pub few_depth2: u32,
+        /// The most elements of a slice of the activation.
+        pub vector_elements: u32,
+        /// Tokens of the combined result.
+        pub tokens: u32,
+        /// Rows of each token.
+        pub choices: u32,
+        /// Of FP8 weights: 0 F32 for 128 x 128, 1 a power of two for 32 of K.
+        pub scale_kind: u32,
+        /// Of swigluoai.
+        pub alpha: f32,
+        /// Of swigluoai.
+        pub limit: f32,
+    }
+}
+
+/// How weights lie in device memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Layout {
+    /// That of the published operator, from [`convert_minimax_weights`](crate::convert_minimax_weights).
+    Flat,
+    /// Fractals of 16 outputs and 16 inputs, gate and up in turns, from
+    /// [`convert_minimax_weights_nz`](crate::convert_minimax_weights_nz): about a tenth faster.
+    Nz,
+}
+
+/// Sizes of tiles that a program may choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tiles {
+    /// `PYPTO_MM1_N`: columns of a tile of the first product, gate and up together.
+    pub mm1_n: u32,
+    /// `PYPTO_MM1_K`: depth of its stages.
+    pub mm1_k: u32,
+    /// `PYPTO_MM2_N`: columns of a tile of the second product.
+    pub mm2_n: u32,
+    /// `PYPTO_MM2_K`: depth of its stages.
+    pub mm2_k: u32,
+    /// `PYPTO_VEC_TILE`: columns of a slice of the activation, of which there are 32 rows.
+    pub vector: u32,
+}
+
+impl Default for Tiles {
+    fn default() -> Self {
+        Self { mm1_n: 256, mm1_k: 128, mm2_n: 256, mm2_k: 128, vector: 128 }
+    }
+}
+
+/// A memory of a core, what a kernel takes of it, and what there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Use {
+    /// The memory.
+    pub memory: &'static str,
+    /// What decides it.
+    pub knob: &'static str,
+    /// Bytes taken.
+    pub bytes: u32,
+    /// Bytes there are.
+    pub capacity: u32,
+}
+
+/// Bytes that a kernel may use of L1, L0A, L0B, L0C and UB.
+fn memories(arch: Arch) -> Option<[u32; 5]> {
+    match arch.number() {
+        2201 => Some([(512 << 10) - 256, 64 << 10, 64 << 10, 128 << 10, (184 << 10) - 256]),
+        3510 => Some([512 << 10, 64 << 10, 64 << 10, 256 << 10, 248 << 10]),
+        _ => None,
+    }
+}
+
+impl Tiles {
+    /// What these sizes take of the memories of a core.
+    ///
+    /// # Errors
+    /// [`Error::Architecture`] if there is no kernel for it.
+    pub fn budget(&self, arch: Arch) -> Result<Vec<Use>, Error> {
+        let [l1, l0a, l0b, l0c, ub] = memories(arch).ok_or(Error::Architecture { found: arch.to_string() })?;
+        let item = |memory, knob, bytes: u64, capacity| {
+            Use { memory, knob, bytes: u32::try_from(bytes).unwrap_or(u32::MAX), capacity }
+        };
+        let product = |a: u32, b: u32| u64::from(a) * u64::from(b);
+        let stages = u64::from(ROW_BYTES) + u64::from(STAGES * STAGE_BYTES);
+        let mut uses = Vec::new();
+        for (knob_n, knob_k, n, k) in [
+            ("PYPTO_MM1_N", "PYPTO_MM1_K", self.mm1_n, self.mm1_k),
+            ("PYPTO_MM2_N", "PYPTO_MM2_K", self.mm2_n, self.mm2_k),
+        ] {
+            uses.push(item("L1, one stage of weights", knob_k, 2 * product(n, k), STAGE_BYTES));
+            uses.push(item("L1, rows of one stage", knob_k, 2 * product(TILE_ROWS, k), ROW_BYTES / STAGES));
+            // Steps of 64 along K where tiles are wide, of 128 where they are not; two of each.
+            let step = if n <= 128 { 128 } else { 64 };
+            uses.push(item("L0A", knob_k, 4 * product(TILE_ROWS, step), l0a));
+            uses.push(item("L0B", knob_n, 4 * product(n, step), l0b));
+            uses.push(item("L0C", knob_n, 4 * product(TILE_ROWS, n), l0c.min(128 << 10)));
+        }
+        uses.push(item("L1", "PYPTO_MM1_K", stages, l1));
+        // Gate, up and result in two buffers each, and a temporary: 4, 4 and 2 bytes an element, and 4.
+        uses.push(item("UB", "PYPTO_VEC_TILE", 24 * 32 * u64::from(self.vector), ub));
+        Ok(uses)
+    }
+
+    fn check(&self, arch: Arch) -> Result<(), Error> {
+        for (knob, found, of) in [
+            ("PYPTO_MM1_N", self.mm1_n, 64),
+            ("PYPTO_MM1_K", self.mm1_k, 64),
+            ("PYPTO_MM2_N", self.mm2_n, 32),
+            ("PYPTO_MM2_K", self.mm2_k, 64),
+            ("PYPTO_VEC_TILE", self.vector, 16),
+        ] {
+            if found == 0 || !found.is_multiple_of(of) {
+                return Err(Error::Tile { knob, of, found });
+            }
+        }
+        match self.budget(arch)?.into_iter().find(|item| item.bytes > item.capacity) {
+            Some(Use { memory, knob, bytes, capacity }) => Err(Error::Budget { knob, memory, bytes, capacity }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A tiling, and the scratch memory it needs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Split {
+    /// For the kernel.
+    pub tiling: GroupedGemmTiling,
+    /// Bytes of workspace.
+    pub workspace: usize,
+    /// Blocks to launch: all cores.
+    pub blocks: u32,
+}
+
+/// Scratch regions begin at multiples of this.
+const ALIGN: u64 = 512;
+
+impl Split {
+    /// Cuts a call of at most `rows` rows for a chip with so many cube cores.
+    ///
+    /// # Errors
+    /// A size is impossible, there is no kernel for the architecture, or a tile does not fit the memories of a core
+    /// ([`Error::Budget`], which names the knob).
+    pub fn new(dims: &MoeDims, rows: u32, layout: Layout, tiles: &Tiles, arch: Arch, cores: u32) -> Result<Self, Error> {
+        dims.check()?;
+        tiles.check(arch)?;
+        let cores = cores.max(1);
+        let size = |field, size: usize, most: u32| match u32::try_from(size) {
+            Ok(size) if size <= most => Ok(size),
+            _ => Err(Error::DeviceSize { field, most, found: size }),
+        };
+        // Rows of flat weights have a pitch of 16 bits, and so have the gaps between fractals.
+        let hidden = size("hidden", dims.hidden, 32_752)?;
+        let intermediate = size("intermediate", dims.intermediate, 32_752)?;
+        let experts = size("experts", dims.experts, 1 << 16)?;
+        let (activation, alpha, limit) = match dims.activation {
+            Activation::Silu => (0, 0.0, 0.0),
+            Activation::SwigluOai { alpha, limit } => (1, alpha, limit),
+        };
+        let ring_slot = 4 * TILE_ROWS * tiles.mm1_n.max(16);
+        // An odd multiple of 512 bytes apart, cores do not meet in the channels of the memory.
+        let ring_pitch = (RING_SLOTS * ring_slot + 512).next_multiple_of(1024) + 512;
+        let mut at = 0u64;
+        let mut region = |bytes: u64| {
+            let begin = at;
+            at += bytes.next_multiple_of(ALIGN);
+            begin
+        };
+        let a16 = region(u64::from(rows) * 2 * u64::from(intermediate.next_multiple_of(16)));
+        let ring = region(u64::from(cores) * u64::from(ring_pitch));
+        let tail = region(if hidden.is_multiple_of(16) { 0 } else { u64::from(rows) * 32 });
+        let workspace = usize::try_from(at).map_err(|_| Error::TooManyRows { argument: "tokens", found: rows as usize })?;
+        // With few rows, weights are all that matters: long runs of them in either layout.
+        let few = |columns: u32, depth: u32| match layout {
+            Layout::Flat => (2 * columns, depth / 2),
+            Layout::Nz => (columns / 2, 2 * depth),
+        };
+        let (few_columns1, few_depth1) = few(tiles.mm1_n, tiles.mm1_k);
+        let (few_columns2, few_depth2) = few(tiles.mm2_n, tiles.mm2_k);
+        let tiling = GroupedGemmTiling {
+            a16,
+            ring,
+            tail,
+            ring_pitch,
+            ring_slot,
+            ring_slots: RING_SLOTS,
+            experts,
+            hidden,
+            intermediate,
+            rows,
+            activation,
+            layout: match layout {
+                Layout::Flat => 0,
+                Layout::Nz => 1,
+            },
+            unit: match layout {
+                Layout::Flat => 16,
+                Layout::Nz => 1,
+            },
+            columns1: tiles.mm1_n,
+            depth1: tiles.mm1_k,
+            few_columns1,
+            few_depth1,
+            columns2: tiles.mm2_n,
+            depth2: tiles.mm2_k,
+            few_columns2,
+            few_depth2,
+            vector_elements: 32 * tiles.vector,
+            tokens: 0,
+            choices: 0,
+            reserved: 0,
+            alpha,
+            limit,
+        };
+        Ok(Self { tiling, workspace, blocks: cores })
+    }
+}

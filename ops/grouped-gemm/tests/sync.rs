@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The synchronisation of the kernel: without any one part of it, the twin must find a fault; and a launch is captured.
+
+use crate::device::{Order, Stored, context};
+use crate::fixture::{Moe, Rows, cumsum, dims};
+use ascend_sim::{Args, Image, Mode, mutants};
+use cpu_tiles::{Format, Precision};
+use grouped_gemm::ascend_rt::kernel::Target;
+use grouped_gemm::ascend_rt::{Arch, CaptureMode};
+use grouped_gemm::npu::{self, Call, Layout, Options, Plan, Split, Tiles, Weights};
+use grouped_gemm::{Activation, ascend_sim};
+use half::bf16;
+
+/// Calls that only show across launches: the twin begins each with empty caches.
+const ACROSS_LAUNCHES: [&str; 1] = ["DataCacheCleanAndInvalid"];
+
+fn every_part_is_needed(arch: Arch) {
+    // Few cores with unequal work, so that each of them goes round all rings: experts with few and with many rows, rows
+    // that fit L1 and rows that do not, ragged sizes.
+    let counts = [3, 150, 33, 0, 16, 2, 300];
+    let moe = Moe::new(dims(counts.len(), 520, 328, Activation::SWIGLU_OAI), Format::Bf16, 5);
+    let rows = cumsum(&counts);
+    let n = counts.iter().sum::<usize>();
+    let Rows::Bf16(x) = Rows::new(Precision::Bf16, n, 520, 6) else { unreachable!("asked for BF16") };
+    let stored = Stored::new(&moe, Layout::Nz);
+    let mut split = Split::new(&moe.dims, n as u32, Layout::Nz, &Tiles::default(), arch, 2).unwrap();
+    (split.tiling.tokens, split.tiling.choices) = (n as u32 / 4, 4);
+    let slots: Vec<i32> = (0..n as i32 / 4 * 4).map(|i| i * 7 % n as i32).collect();
+    let scales: Vec<f32> = slots.iter().map(|&slot| 1.0 / (1.0 + slot as f32)).collect();
+    let (mut out, mut combined) = (vec![bf16::ZERO; x.len()], vec![0.0f32; n / 4 * 520]);
+    let (mut status, tiling) = ([0u32; 16], [split.tiling]);
+    let args = Args::new()
+        .input(&x)
+        .input(&stored.w13)
+        .input(&stored.w2)
+        .input(&rows)
+        .input(&slots)
+        .input(&scales)
+        .buffer(&mut out)
+        .buffer(&mut combined)
+        .buffer(&mut status)
+        .workspace(split.workspace)
+        .input(&tiling);
+    let blob = npu::blobs().iter().find(|blob| blob.target == Target::Twin(arch)).expect(npu::twin_origin());
+    let image = Image::load(&blob.bytes).unwrap();
+    let mut launch = image.launch("grouped_gemm_combine").unwrap().blocks(split.blocks).args(args);
+    let all = mutants(&mut launch, 8).unwrap();
+    let survivors: Vec<_> = all
+        .iter()
+        .filter(|mutant| !mutant.is_found() && !ACROSS_LAUNCHES.contains(&&mutant.sync.api[..]))
+        .map(ToString::to_string)
+        .collect();
+    println!("grouped-gemm on {arch}: {} mutants, {} found", all.len(), all.iter().filter(|mutant| mutant.is_found()).count());
+    assert!(all.len() > 50, "the kernel has more than {} places that synchronise", all.len());
+    assert!(survivors.is_empty(), "{}", survivors.join("\n"));
+}
+
+#[test]
+fn every_part_is_needed_on_910b() {
+    every_part_is_needed(Arch::DAV_2201);
+}
+
+#[test]
+fn every_part_is_needed_on_950() {
+    every_part_is_needed(Arch::DAV_3510);
+}
+
+/// A graph that is replayed reads the routing of that moment.
+#[test]
+fn a_captured_launch_follows_the_routing() {
+    let _order = Order::new(Mode::Fast);
+    let moe = Moe::new(dims(3, 64, 32, Activation::Silu), Format::Bf16, 9);
+    let stored = Stored::new(&moe, Layout::Nz);
+    let Rows::Bf16(x) = Rows::new(Precision::Bf16, 4, 64, 6) else { unreachable!("asked for BF16") };
+    let context = context("Ascend910B3");
+    let mut stream = context.stream().unwrap();
+    let mut plan = Plan::new(&stream, &moe.dims, 4, Options { layout: Layout::Nz, ..Options::default() }).unwrap();
+    let (w13, w2) = (stream.upload(&stored.w13).unwrap(), stream.upload(&stored.w2).unwrap());
+    let tokens = stream.upload(&x).unwrap();
+    let mut routing = stream.upload(&cumsum(&[4, 0, 0])).unwrap();
+    let mut out = stream.upload(&vec![bf16::ZERO; x.len()]).unwrap();
+    let mut graph = stream
+        .capture(CaptureMode::default(), |capture| {
+            let weights = Weights { w13: (&w13).into(), w2: (&w2).into() };
+            let call = Call { tokens: (&tokens).into(), cumsum: (&routing).into(), weights, out: (&mut out).into() };
+            plan.launch(capture, call).map_err(|error| match error {
+                grouped_gemm::Error::Device(error) => error,
+                error => panic!("{error}"),
+            })
+        })
+        .unwrap();
+    for counts in [[4, 0, 0], [1, 0, 3], [0, 2, 2]] {
+        stream.upload_to(&cumsum(&counts), &mut routing).unwrap();
+        graph.replay(&stream).unwrap();
+        let replayed = stream.download(&out).unwrap();
+        let mut fresh = stream.upload(&vec![bf16::ZERO; x.len()]).unwrap();
+        let mut plan = Plan::new(&stream, &moe.dims, 4, Options { layout: Layout::Nz, ..Options::default() }).unwrap();
+        let weights = Weights { w13: (&w13).into(), w2: (&w2).into() };
+        let call = Call { tokens: (&tokens).into(), cumsum: (&routing).into(), weights, out: (&mut fresh).into() };
+        plan.launch(&stream, call).unwrap();
+        assert!(stream.download(&fresh).unwrap() == replayed, "{counts:?}");
+    }
+}
+
+/// Bounds that decrease or leave the rows are clamped, and told.
+#[test]
+fn an_impossible_routing_is_clamped_and_told() {
+    let _order = Order::new(Mode::Fast);
+    let moe = Moe::new(dims(3, 64, 32, Activation::Silu), Format::Bf16, 9);
+    let stored = Stored::new(&moe, Layout::Flat);
+    let Rows::Bf16(x) = Rows::new(Precision::Bf16, 4, 64, 6) else { unreachable!("asked for BF16") };
+    for (chip, bounds, good) in
+        [("Ascend910B3", [0, 3, 1, 99], [0, 3, 3, 4]), ("Ascend950PR_9589", [-5, 2, 2, i32::MAX], [0, 2, 2, 4])]
+    {
+        let context = context(chip);
+        let stream = context.stream().unwrap();
+        let (w13, w2) = (stream.upload(&stored.w13).unwrap(), stream.upload(&stored.w2).unwrap());
+        let tokens = stream.upload(&x).unwrap();
+        let mut plan = Plan::new(&stream, &moe.dims, 4, Options::default()).unwrap();
+        let mut results = Vec::new();
+        for routing in [bounds, good] {
+            let routing = stream.upload(&routing).unwrap();
+            let mut out = stream.upload(&vec![bf16::ZERO; x.len()]).unwrap();
+            let weights = Weights { w13: (&w13).into(), w2: (&w2).into() };
+            let call = Call { tokens: (&tokens).into(), cumsum: (&routing).into(), weights, out: (&mut out).into() };
+            plan.launch(&stream, call).unwrap();
+            results.push((stream.download(&out).unwrap(), plan.take_clamped(&stream).unwrap()));
+        }
+        assert!(results[0].0 == results[1].0, "{chip}");
+        assert!(results[0].1 && !results[1].1, "{chip}");
+    }
+}
