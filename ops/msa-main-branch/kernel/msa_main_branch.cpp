@@ -388,7 +388,6 @@ public:
         SetFlag<HardEvent::MTE3_V>(kResultOut);
         Duplicate(zero_, 0.0f, static_cast<int32_t>(kMaxDim));
         Duplicate(row_, 0.0f, static_cast<int32_t>(2 * kSliceRows));
-        VECTOR_ORDER();
 
         uint32_t now = 0, done = 0;
         bool more = NextTask(task_[0]);
@@ -569,7 +568,6 @@ private:
             // Finite, so that no difference of maxima is NaN.
             Duplicate(maxima_, -kLargest, static_cast<int32_t>(mine * kBlockFloats));
             Duplicate(sums, 0.0f, static_cast<int32_t>(mine * kBlockFloats));
-            VECTOR_ORDER();
         }
         for (uint32_t row = 0; row < mine; row += kSliceRows) {
             Slice(task, ring, row, Least(kSliceRows, mine - row));
@@ -637,7 +635,6 @@ private:
         Mul(sums, sums, factors, few);
         VECTOR_ORDER();
         Add(sums, sums, more, few);
-        VECTOR_ORDER();
 
         WaitFlag<HardEvent::V_MTE3>(kWeightsOut + slice_);
         DataCopyParams out;
