@@ -1153,6 +1153,9 @@ void pipe_barrier(Pipe pipe, const char *api, Site site)
 void drain(Pipe pipe, const char *api, Site site)
 {
     Core &c = core();
+    if (pipe == Pipe::All || pipe == Pipe::S) {
+        fail(Rule::Usage, api, nullptr, site, "%s: waits for one pipe other than the scalar unit", api);
+    }
     const int p = static_cast<int>(pipe);
     if (c.launch->record) {
         AscendTwinRecord &a = note(c, ASCEND_TWIN_SET_FLAG, pipe, api, site);

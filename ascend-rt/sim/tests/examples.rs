@@ -122,3 +122,27 @@ fn a2() {
 fn a5() {
     run_all(Arch::Dav3510, "950", 100);
 }
+
+/// The number formats against slow conversions that share nothing with them: `tests/native/numeric.cpp`.
+#[test]
+fn number_formats() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let library = ascend_sim::library(Arch::Dav2201).expect("the twin knows the architecture");
+    let twin = Twin::find(&Env::of_process(), include_dir(), library).unwrap();
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("numeric");
+    let output = Command::new(&twin.compiler)
+        .args(&twin.flags)
+        .args(["-std=c++17", "-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror"])
+        .arg(format!("-I{}", twin.include.display()))
+        .arg(format!("-I{}", root.join("lib").display()))
+        .arg("-o")
+        .arg(&program)
+        .args([root.join("tests/native/numeric.cpp"), root.join("lib/numeric.cpp")])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = Command::new(&program).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    println!("{said}");
+}

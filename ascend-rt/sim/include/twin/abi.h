@@ -83,7 +83,7 @@ typedef struct AscendTwinLaunch {
     const AscendTwinChip *chip;
     const AscendTwinMemory *memory;
     size_t memories;
-    const uint8_t *args; /* the argument block, as aclrtLaunchKernel lays it out, addresses already host addresses */
+    const uint8_t *args; /* the argument block: the parameters as members of a C struct, addresses already host addresses */
     size_t args_bytes;
     const AscendTwinMute *mutes;
     size_t mute_count;
