@@ -669,9 +669,9 @@ private:
             WaitFlag<HardEvent::MTE3_V>(kResultOut);
             if (mine > 0) {
                 Duplicate(sums_, 0.0f, static_cast<int32_t>(mine * s_->dim16));
-                VECTOR_ORDER();
             }
         }
+        VECTOR_ORDER();
         for (uint32_t row = 0; row < mine; row += kPartRows) {
             const uint32_t rows = Least(kPartRows, mine - row), count = rows * s_->dim16;
             WaitFlag<HardEvent::V_MTE2>(kPartIn);
