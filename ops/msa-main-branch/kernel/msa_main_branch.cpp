@@ -42,7 +42,7 @@ template <class T> struct Scratch {
 
     __aicore__ inline void Init(const Shape<T> &s, GM_ADDR workspace, uint32_t core)
     {
-        const uint32_t size = kRing * s.t.pass_slots * s.tileSize, part = kRing * kMaxRows * s.dim16;
+        const uint32_t size = kRing * kMaxRows * s.pitch, part = kRing * kMaxRows * s.dim16;
         const uint64_t number = core;
         scores.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(workspace + s.t.ws_scores) + number * size, size);
         weights.SetGlobalBuffer(reinterpret_cast<__gm__ T *>(workspace + s.t.ws_weights) + number * size, size);
@@ -222,8 +222,8 @@ private:
                 }
                 SetFlag<HardEvent::M_FIX>(scoreStage_);
                 WaitFlag<HardEvent::M_FIX>(scoreStage_);
-                StoreRows(scratch_.scores[(ring * t.pass_slots + slot) * s_->tileSize + row * s_->block16], scores_[scoreStage_],
-                          Least(rows, task.rows - row), rows, n, s_->block16);
+                StoreRows(scratch_.scores[(ring * kMaxRows + row) * s_->pitch + slot * s_->block16], scores_[scoreStage_],
+                          Least(rows, task.rows - row), rows, n, s_->pitch);
                 SetFlag<HardEvent::FIX_M>(scoreStage_);
                 scoreStage_ = 1 - scoreStage_;
             }
@@ -257,7 +257,6 @@ private:
     // Weights times values: to the vector cores.
     __aicore__ inline void Values(const Task &task, uint32_t ring)
     {
-        const MsaMainBranchTiling &t = s_->t;
         const uint32_t m = Up16(task.rows), tile = m * s_->block16;
         uint32_t loaded = 0;
         while (loaded < kStages && loaded < task.slots) {
@@ -266,15 +265,15 @@ private:
         CrossCoreWaitFlag<2, PIPE_MTE2>(kWeightsFull);
         WaitFlag<HardEvent::MTE1_MTE2>(kWeightsEvent);
         Nd2NzParams w;
-        w.ndNum = static_cast<uint16_t>(task.slots);
+        w.ndNum = 1;
         w.nValue = static_cast<uint16_t>(task.rows);
-        w.dValue = static_cast<uint16_t>(s_->block16);
-        w.srcNdMatrixStride = static_cast<uint16_t>(s_->tileSize);
-        w.srcDValue = static_cast<uint16_t>(s_->block16);
+        w.dValue = static_cast<uint16_t>(task.slots * s_->block16);
+        w.srcNdMatrixStride = 0;
+        w.srcDValue = static_cast<uint16_t>(s_->pitch);
         w.dstNzC0Stride = static_cast<uint16_t>(m);
         w.dstNzNStride = 1;
-        w.dstNzMatrixStride = static_cast<uint16_t>(tile);
-        DataCopy(weights_, scratch_.weights[ring * t.pass_slots * s_->tileSize], w);
+        w.dstNzMatrixStride = 0;
+        DataCopy(weights_, scratch_.weights[ring * kMaxRows * s_->pitch], w);
         SetFlag<HardEvent::MTE2_MTE1>(kWeightsEvent);
         WaitFlag<HardEvent::MTE2_MTE1>(kWeightsEvent);
         WaitFlag<HardEvent::FIX_M>(kPartEvent);
@@ -338,15 +337,15 @@ template <class T> class VectorPart {
     static constexpr uint32_t kUbScores = 0;
     static constexpr uint32_t kUbWeights = kUbScores + 2 * kSlice * sizeof(float);
     static constexpr uint32_t kUbTree = kUbWeights + 2 * kSlice * sizeof(T);
-    static constexpr uint32_t kUbSums = kUbTree + kSliceRows * 256 * sizeof(float);
+    static constexpr uint32_t kUbSums = kUbTree + kSlice / kBlockFloats * sizeof(float);
     static constexpr uint32_t kUbPart = kUbSums + kHalfRows * kMaxDim * sizeof(float);
     static constexpr uint32_t kUbMaxima = kUbPart + kPartRows * kMaxDim * sizeof(float);
     static constexpr uint32_t kUbWeightSums = kUbMaxima + kHalfRows * 32;
     static constexpr uint32_t kUbFactors = kUbWeightSums + 2 * kHalfRows * 32;
     static constexpr uint32_t kUbSpread = kUbFactors + kRing * kHalfRows * 32;
     static constexpr uint32_t kUbStats = kUbSpread + kMaxSlots * kSliceRows * 32;
-    static constexpr uint32_t kUbRow = kUbStats + 2 * kSliceRows * 32;
-    static constexpr uint32_t kUbSeen = kUbRow + 2 * kSliceRows * sizeof(float);
+    static constexpr uint32_t kUbRow = kUbStats + kSliceRows * 32;
+    static constexpr uint32_t kUbSeen = kUbRow + (kSliceRows + kHalfRows) * sizeof(float);
     static constexpr uint32_t kUbZero = kUbSeen + kMaxRows * 32;
     static constexpr uint32_t kUbEnd = kUbZero + kMaxDim * sizeof(float);
     static_assert(kUbEnd <= kUbBytes, "UB");
@@ -367,13 +366,14 @@ public:
             weightSums_[i] = LocalTensor<float>(TPosition::VECCALC, kUbWeightSums + i * kHalfRows * 32, kHalfRows * kBlockFloats);
             factors_[i] = LocalTensor<float>(TPosition::VECCALC, kUbFactors + i * kHalfRows * 32, kHalfRows * kBlockFloats);
         }
-        tree_ = LocalTensor<float>(TPosition::VECCALC, kUbTree, kSliceRows * 256);
+        tree_ = LocalTensor<float>(TPosition::VECCALC, kUbTree, kSlice / kBlockFloats);
         sums_ = LocalTensor<float>(TPosition::VECOUT, kUbSums, kHalfRows * kMaxDim);
         part_ = LocalTensor<float>(TPosition::VECIN, kUbPart, kPartRows * kMaxDim);
         maxima_ = LocalTensor<float>(TPosition::VECCALC, kUbMaxima, kHalfRows * kBlockFloats);
         spread_ = LocalTensor<float>(TPosition::VECCALC, kUbSpread, kMaxSlots * kSliceRows * kBlockFloats);
-        stats_ = LocalTensor<float>(TPosition::VECCALC, kUbStats, 2 * kSliceRows * kBlockFloats);
-        row_ = LocalTensor<float>(TPosition::VECCALC, kUbRow, 2 * kSliceRows);
+        stats_ = LocalTensor<float>(TPosition::VECCALC, kUbStats, kSliceRows * kBlockFloats);
+        row_ = LocalTensor<float>(TPosition::VECCALC, kUbRow, kSliceRows + kHalfRows);
+        more_ = LocalTensor<float>(TPosition::VECCALC, kUbRow + kSliceRows * sizeof(float), kHalfRows);
         seen_ = LocalTensor<int32_t>(TPosition::VECOUT, kUbSeen, kMaxRows * kBlockFloats);
         zero_ = LocalTensor<float>(TPosition::VECOUT, kUbZero, kMaxDim);
     }
@@ -387,7 +387,7 @@ public:
         SetFlag<HardEvent::MTE3_V>(kWeightsOut + 1);
         SetFlag<HardEvent::MTE3_V>(kResultOut);
         Duplicate(zero_, 0.0f, static_cast<int32_t>(kMaxDim));
-        Duplicate(row_, 0.0f, static_cast<int32_t>(2 * kSliceRows));
+        Duplicate(row_, 0.0f, static_cast<int32_t>(kSliceRows + kHalfRows));
 
         uint32_t now = 0, done = 0;
         bool more = NextTask(task_[0]);
@@ -473,65 +473,12 @@ private:
         DataCopyPad(seenOut_[static_cast<uint64_t>(task.query) * s_->t.kv_heads + task.kvHead], seen_, p);
     }
 
-    // The largest, or the sum, of the columns of each row of [slots][rows][block16], to `to`.
-    template <bool isMax>
-    __aicore__ inline void Reduce(const LocalTensor<float> &to, const LocalTensor<float> &from, uint32_t slots, uint32_t rows)
+    // Columns from `keys` to `end` of some rows of `width64` columns: minus infinity.
+    __aicore__ inline void Hide(const LocalTensor<float> &scores, uint32_t keys, uint32_t end, uint32_t rows, uint32_t width64)
     {
-        const uint32_t tile = rows * s_->block16, pitch = s_->block16 / kBlockFloats;
-        LocalTensor<float> all = from;
-        for (uint32_t n = slots; n > 1;) {
-            const uint32_t pairs = n / 2;
-            Two<isMax>(tree_, all, all[pairs * tile], pairs * tile);
-            VECTOR_ORDER();
-            if (n % 2 != 0) {
-                Two<isMax>(tree_, tree_, all[(n - 1) * tile], tile);
-                VECTOR_ORDER();
-            }
-            all = tree_;
-            n = pairs;
-        }
-        const uint32_t columns = Least(kRepeatFloats, s_->block16), over = s_->block16 - columns;
-        if (over > 0) {
-            // The second half onto the first, into a place of its own where the numbers are still needed.
-            const uint8_t p = static_cast<uint8_t>(pitch);
-            if (slots == 1) {
-                Copy(tree_, all, static_cast<uint64_t>(kRepeatFloats), static_cast<uint8_t>(rows),
-                     {1, 1, static_cast<uint16_t>(pitch), static_cast<uint16_t>(pitch)});
-                VECTOR_ORDER();
-            }
-            const BinaryRepeatParams params{1, 1, 1, p, p, p};
-            if (isMax) {
-                Max(tree_, tree_, all[kRepeatFloats], static_cast<uint64_t>(over), static_cast<uint8_t>(rows), params);
-            } else {
-                Add(tree_, tree_, all[kRepeatFloats], static_cast<uint64_t>(over), static_cast<uint8_t>(rows), params);
-            }
-            VECTOR_ORDER();
-            all = tree_;
-        }
-        if (isMax) {
-            WholeReduceMax(to, all, static_cast<int32_t>(columns), static_cast<int32_t>(rows), 1, 1, static_cast<int32_t>(pitch),
-                           ReduceOrder::ORDER_ONLY_VALUE);
-        } else {
-            WholeReduceSum(to, all, static_cast<int32_t>(columns), static_cast<int32_t>(rows), 1, 1, static_cast<int32_t>(pitch));
-        }
-        VECTOR_ORDER();
-    }
-    template <bool isMax>
-    __aicore__ inline void Two(const LocalTensor<float> &to, const LocalTensor<float> &a, const LocalTensor<float> &b, uint32_t count)
-    {
-        if (isMax) {
-            Max(to, a, b, static_cast<int32_t>(count));
-        } else {
-            Add(to, a, b, static_cast<int32_t>(count));
-        }
-    }
-
-    // Columns from `keys` on of some rows: minus infinity.
-    __aicore__ inline void Hide(const LocalTensor<float> &scores, uint32_t keys, uint32_t rows)
-    {
-        const uint8_t pitch = static_cast<uint8_t>(s_->block16 / kBlockFloats);
-        for (uint32_t c = keys / kRepeatFloats * kRepeatFloats; c < s_->block16; c += kRepeatFloats) {
-            const uint32_t width = Least(kRepeatFloats, s_->block16 - c);
+        const uint8_t pitch = static_cast<uint8_t>(width64 / kBlockFloats);
+        for (uint32_t c = keys / kRepeatFloats * kRepeatFloats; c < end; c += kRepeatFloats) {
+            const uint32_t width = Least(kRepeatFloats, end - c);
             uint64_t mask[2] = {width == kRepeatFloats ? ~0ull : (1ull << width) - 1, 0};
             if (keys > c) {
                 mask[0] &= ~((1ull << (keys - c)) - 1);
@@ -542,9 +489,13 @@ private:
         }
     }
     // What the queries of a slice do not see. Rows are counted from the first of the item.
-    __aicore__ inline void Mask(const LocalTensor<float> &scores, const Task &task, uint32_t row, uint32_t rows)
+    __aicore__ inline void Mask(const LocalTensor<float> &scores, const Task &task, uint32_t row, uint32_t rows, uint32_t width64)
     {
         const MsaMainBranchTiling &t = s_->t;
+        const uint32_t width = task.slots * s_->block16;
+        if (width < width64) {
+            Hide(scores[width], 0, width64 - width, rows, width64);
+        }
         for (uint32_t slot = 0; slot < task.slots; slot++) {
             const uint32_t begin = task.id[slot] * t.block;
             for (uint32_t at = 0; at < rows;) {
@@ -552,7 +503,7 @@ private:
                 const uint32_t sees = begin < end ? Least(end - begin, task.keys[slot]) : 0;
                 // What this query sees whole, the later ones see whole.
                 const uint32_t stop = sees == task.keys[slot] ? rows : Least(rows, (query + 1) * s_->group - row);
-                Hide(scores[(slot * rows + at) * s_->block16], sees, stop - at);
+                Hide(scores[at * width64 + slot * s_->block16], sees, s_->block16, stop - at, width64);
                 at = stop;
             }
         }
@@ -573,75 +524,77 @@ private:
             Slice(task, ring, row, Least(kSliceRows, mine - row));
         }
         CrossCoreSetFlag<2, PIPE_MTE3>(kWeightsFull);
+        if (mine > 0) {
+            const int32_t all = static_cast<int32_t>(mine * kBlockFloats);
+            Brcb(spread_, more_, static_cast<uint8_t>(Ceil(mine, kBlockFloats)), {1, 8});
+            Mul(sums, sums, factors_[ring], all);
+            VECTOR_ORDER();
+            Add(sums, sums, spread_, all);
+            VECTOR_ORDER();
+        }
     }
 
     __aicore__ inline void Slice(const Task &task, uint32_t ring, uint32_t row, uint32_t rows)
     {
         const MsaMainBranchTiling &t = s_->t;
-        const uint32_t slots = task.slots, count = slots * rows * s_->block16, from = From(task) + row;
+        const uint32_t width = task.slots * s_->block16, width64 = Ceil(width, kRepeatFloats) * kRepeatFloats, count = rows * width64;
+        const uint32_t from = From(task) + row, repeats = width64 / kRepeatFloats, eighth = width64 / kBlockFloats;
         const int32_t few = static_cast<int32_t>(rows * kBlockFloats);
-        const uint32_t place = ring * t.pass_slots * s_->tileSize + from * s_->block16;
+        const uint32_t place = (ring * kMaxRows + from) * s_->pitch;
         LocalTensor<float> scores = scores_[slice_];
         LocalTensor<T> weights = weights_[slice_];
         WaitFlag<HardEvent::V_MTE2>(kScoresIn + slice_);
         DataCopyParams in;
-        in.blockCount = static_cast<uint16_t>(slots);
-        in.blockLen = static_cast<uint16_t>(rows * s_->block16 * sizeof(float) / 32);
-        in.srcStride = static_cast<uint16_t>((kMaxRows - rows) * s_->block16 * sizeof(float) / 32);
-        in.dstStride = 0;
+        in.blockCount = static_cast<uint16_t>(rows);
+        in.blockLen = static_cast<uint16_t>(width * sizeof(float) / 32);
+        in.srcStride = static_cast<uint16_t>((s_->pitch - width) * sizeof(float) / 32);
+        in.dstStride = static_cast<uint16_t>((width64 - width) * sizeof(float) / 32);
         DataCopy(scores, scratch_.scores[place], in);
         SetFlag<HardEvent::MTE2_V>(kScoresIn + slice_);
         WaitFlag<HardEvent::MTE2_V>(kScoresIn + slice_);
 
-        Mask(scores, task, from, rows);
+        Mask(scores, task, from, rows, width64);
         VECTOR_ORDER();
         Muls(scores, scores, t.scale, static_cast<int32_t>(count));
         VECTOR_ORDER();
-        Reduce<true>(row_, scores, slots, rows);
-        const LocalTensor<float> maxima = maxima_[row * kBlockFloats], factors = factors_[ring][row * kBlockFloats],
-                                 sums = weightSums_[task.parity][row * kBlockFloats], more = stats_[kSliceRows * kBlockFloats];
+        const LocalTensor<float> maxima = maxima_[row * kBlockFloats], factors = factors_[ring][row * kBlockFloats];
+        BlockReduceMax(tree_, scores, static_cast<int32_t>(rows * repeats), static_cast<int32_t>(kRepeatFloats), 1, 1, 8);
+        VECTOR_ORDER();
+        WholeReduceMax(row_, tree_, static_cast<int32_t>(eighth), static_cast<int32_t>(rows), 1, 1, static_cast<int32_t>(repeats),
+                       ReduceOrder::ORDER_ONLY_VALUE);
+        VECTOR_ORDER();
         Brcb(stats_, row_, static_cast<uint8_t>(Ceil(rows, kBlockFloats)), {1, 8});
         VECTOR_ORDER();
-        Max(spread_, stats_, maxima, few);
+        Max(stats_, stats_, maxima, few);
         VECTOR_ORDER();
         // What the sums so far are worth.
-        Sub(factors, maxima, spread_, few);
+        Sub(factors, maxima, stats_, few);
+        // A block of each maximum for each block of a repeat.
+        Copy(spread_, stats_, static_cast<uint64_t>(kBlockFloats) * repeats, static_cast<uint8_t>(rows),
+             {1, 0, static_cast<uint16_t>(repeats), 1});
         VECTOR_ORDER();
         Exp(factors, factors, few);
-        Copy(maxima, spread_, static_cast<uint64_t>(kBlockFloats), static_cast<uint8_t>(rows), {1, 1, 1, 1});
-        if (slots > 1) {
-            // In front of each tile.
-            for (uint32_t r = 0; r < rows; r += kBlockFloats) {
-                const uint32_t some = Least(kBlockFloats, rows - r);
-                Copy(spread_[few + r * kBlockFloats], spread_[r * kBlockFloats], static_cast<uint64_t>(some * kBlockFloats),
-                     static_cast<uint8_t>(slots - 1), {1, 1, static_cast<uint16_t>(rows), 0});
-            }
-        }
-        VECTOR_ORDER();
-        const uint8_t pitch = static_cast<uint8_t>(s_->block16 / kBlockFloats);
-        for (uint32_t c = 0; c < s_->block16; c += kRepeatFloats) {
-            const uint64_t mask = Least(kRepeatFloats, s_->block16 - c);
-            Sub(scores[c], scores[c], spread_, mask, static_cast<uint8_t>(slots * rows), {1, 1, 0, pitch, pitch, 1});
-        }
+        Copy(maxima, stats_, static_cast<uint64_t>(kBlockFloats), static_cast<uint8_t>(rows), {1, 1, 1, 1});
+        Sub(scores, scores, spread_, static_cast<uint64_t>(kRepeatFloats), static_cast<uint8_t>(rows * repeats), {1, 1, 0, 8, 8, 1});
         VECTOR_ORDER();
         Exp(scores, scores, static_cast<int32_t>(count));
         VECTOR_ORDER();
         WaitFlag<HardEvent::MTE3_V>(kWeightsOut + slice_);
         Round(weights, scores, count);
         SetFlag<HardEvent::V_MTE3>(kWeightsOut + slice_);
-        Reduce<false>(row_[kSliceRows], scores, slots, rows);
-        SetFlag<HardEvent::V_MTE2>(kScoresIn + slice_);
-        Brcb(more, row_[kSliceRows], static_cast<uint8_t>(Ceil(rows, kBlockFloats)), {1, 8});
-        Mul(sums, sums, factors, few);
+        BlockReduceSum(tree_, scores, static_cast<int32_t>(rows * repeats), static_cast<int32_t>(kRepeatFloats), 1, 1, 8);
         VECTOR_ORDER();
-        Add(sums, sums, more, few);
+        SetFlag<HardEvent::V_MTE2>(kScoresIn + slice_);
+        WholeReduceSum(more_[row], tree_, static_cast<int32_t>(eighth), static_cast<int32_t>(rows), 1, 1,
+                       static_cast<int32_t>(repeats));
+        VECTOR_ORDER();
 
         WaitFlag<HardEvent::V_MTE3>(kWeightsOut + slice_);
         DataCopyParams out;
-        out.blockCount = static_cast<uint16_t>(slots);
-        out.blockLen = static_cast<uint16_t>(rows * s_->block16 * sizeof(T) / 32);
-        out.srcStride = 0;
-        out.dstStride = static_cast<uint16_t>((kMaxRows - rows) * s_->block16 * sizeof(T) / 32);
+        out.blockCount = static_cast<uint16_t>(rows);
+        out.blockLen = static_cast<uint16_t>(width * sizeof(T) / 32);
+        out.srcStride = static_cast<uint16_t>((width64 - width) * sizeof(T) / 32);
+        out.dstStride = static_cast<uint16_t>((s_->pitch - width) * sizeof(T) / 32);
         DataCopy(scratch_.weights[place], weights, out);
         SetFlag<HardEvent::MTE3_V>(kWeightsOut + slice_);
         slice_ = 1 - slice_;
@@ -720,7 +673,8 @@ private:
     uint32_t sub_;
     GlobalTensor<float> out_;
     GlobalTensor<int32_t> seenOut_;
-    LocalTensor<float> scores_[2], weightSums_[2], factors_[kRing], tree_, sums_, part_, maxima_, spread_, stats_, row_, zero_;
+    LocalTensor<float> scores_[2], weightSums_[2], factors_[kRing], tree_, sums_, part_, maxima_, spread_, stats_, row_, more_,
+        zero_;
     LocalTensor<T> weights_[2];
     LocalTensor<int32_t> seen_;
     Tasks<T> tasks_;

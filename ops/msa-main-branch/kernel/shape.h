@@ -37,7 +37,7 @@ template <class T> struct Shape {
 
     MsaMainBranchTiling t;
     uint32_t group, block16, dim16;
-    uint32_t tileSize; // of scores and weights of a slot, elements
+    uint32_t pitch; // of scores and weights of a row, elements
     uint32_t blocks; // launched
 
     __aicore__ inline void Init(GM_ADDR tiling)
@@ -52,7 +52,7 @@ template <class T> struct Shape {
         group = t.heads / t.kv_heads;
         block16 = Up16(t.block);
         dim16 = Up16(t.head_dim);
-        tileSize = kMaxRows * block16;
+        pitch = t.pass_slots * block16;
         blocks = static_cast<uint32_t>(GetBlockNum());
     }
 };
