@@ -165,6 +165,33 @@ pub enum Error {
         /// What it holds.
         found: String,
     },
+    /// There is no kernel for this architecture.
+    #[cfg(feature = "npu")]
+    Architecture {
+        /// The architecture.
+        found: String,
+    },
+    /// A size is more than the kernel can hold.
+    #[cfg(feature = "npu")]
+    DeviceSize {
+        /// What is too large.
+        what: &'static str,
+        /// The most it can be.
+        most: usize,
+        /// What it is.
+        found: usize,
+    },
+    /// A launch is of another kind than its plan.
+    #[cfg(feature = "npu")]
+    OtherPlan {
+        /// The argument.
+        argument: &'static str,
+        /// What the plan is for.
+        expected: &'static str,
+    },
+    /// The device failed or refused.
+    #[cfg(feature = "npu")]
+    Device(ascend_rt::Error),
     /// The tiles ran out of memory, or a packed cache could not give a block.
     Tiles(ShapeError),
 }
@@ -234,6 +261,20 @@ impl fmt::Display for Error {
             Self::Knob { variable, expected, found } => {
                 write!(f, "environment variable {variable} is `{found}`, expected {expected}")
             }
+            #[cfg(feature = "npu")]
+            Self::Architecture { found } => {
+                write!(f, "the device has the architecture {found}, expected dav-2201 or dav-3510")
+            }
+            #[cfg(feature = "npu")]
+            Self::DeviceSize { what, most, found } => {
+                write!(f, "{what}: found {found}, expected at most {most} on a device")
+            }
+            #[cfg(feature = "npu")]
+            Self::OtherPlan { argument, expected } => {
+                write!(f, "`{argument}` does not fit the plan, which is for {expected}")
+            }
+            #[cfg(feature = "npu")]
+            Self::Device(error) => write!(f, "the device failed: {error}"),
             Self::Tiles(error) => write!(f, "the CPU tiles failed: {error}"),
         }
     }
@@ -243,6 +284,8 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Tiles(error) => Some(error),
+            #[cfg(feature = "npu")]
+            Self::Device(error) => Some(error),
             _ => None,
         }
     }
@@ -251,5 +294,12 @@ impl std::error::Error for Error {
 impl From<ShapeError> for Error {
     fn from(error: ShapeError) -> Self {
         Self::Tiles(error)
+    }
+}
+
+#[cfg(feature = "npu")]
+impl From<ascend_rt::Error> for Error {
+    fn from(error: ascend_rt::Error) -> Self {
+        Self::Device(error)
     }
 }

@@ -227,6 +227,16 @@ impl RowDefined {
         Self { kv_heads, defined }
     }
 
+    /// From `[n, kv_heads]`: what a device says.
+    ///
+    /// # Panics
+    /// When the number of rows is no multiple of the KV heads, or there are none.
+    #[must_use]
+    pub fn of(kv_heads: usize, defined: Vec<bool>) -> Self {
+        assert!(defined.len().is_multiple_of(kv_heads), "{} rows of {kv_heads} KV heads", defined.len());
+        Self { kv_heads, defined }
+    }
+
     /// Whether every row saw a key.
     pub fn all(&self) -> bool {
         self.defined.iter().all(|defined| *defined)

@@ -4,6 +4,8 @@
 
 mod conformance;
 mod determinism;
+#[cfg(feature = "sim")]
+mod device;
 mod errors;
 mod factory;
 mod fixture;
@@ -11,5 +13,9 @@ mod golden;
 mod knobs;
 mod laws;
 mod masks;
+#[cfg(feature = "npu")]
+mod npu;
 mod rounding;
 mod special;
+#[cfg(feature = "sim")]
+mod sync;

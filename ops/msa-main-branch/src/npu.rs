@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The operator on a device: a card, or the emulator with the twin of its cores. One code for both.
+//!
+//! Lists and tables are read by the device when a launch runs, so they may be what an earlier launch leaves. Nobody checks
+//! them then: ids that are negative, or of blocks behind the last query of a tile, are passed over; one that is listed twice
+//! counts twice. An entry of a table that is no page is taken for page 0.
+//!
+//! Probabilities are rounded to the format of the inputs, F16 too, which the CPU keeps in F32.
+//!
+//! ```no_run
+//! use ascend_rt::{Choice, Runtime};
+//! use half::bf16;
+//! use msa_main_branch::AttentionDims;
+//! use msa_main_branch::knobs::Dtype;
+//! use msa_main_branch::npu::{Call, Inputs, Kind, Layout, Lists, Plan};
+//!
+//! # fn main() -> Result<(), msa_main_branch::Error> {
+//! let context = Runtime::open(Choice::Auto)?.device(0)?.isolated()?;
+//! let stream = context.stream()?;
+//! let dims = AttentionDims::M3;
+//! let kind = Kind { n: 300, dtype: Dtype::Bf16, layout: Layout::Plain, lists: Lists::Shared, topk: 2 };
+//! let mut plan = Plan::new(&stream, &dims, &kind)?;
+//! let q = stream.upload(&vec![bf16::ONE; 300 * 64 * 128])?;
+//! let kv = stream.upload(&vec![bf16::ONE; 300 * 4 * 128])?;
+//! let ids = stream.upload(&[2, 0])?;
+//! let mut out = stream.upload(&vec![0.0f32; 300 * 64 * 128])?;
+//! let mut seen = stream.upload(&vec![0; 300 * 4])?;
+//! plan.launch(&stream, Call {
+//!     inputs: Inputs::Bf16 { query: (&q).into(), keys: (&kv).into(), values: (&kv).into() },
+//!     start: 0,
+//!     table: None,
+//!     block_ids: Some((&ids).into()),
+//!     out: (&mut out).into(),
+//!     seen: (&mut seen).into(),
+//! })?;
+//! println!("{:?}", stream.download(&out)?);
+//! # Ok(())
+//! # }
+//! ```
+
+use crate::error::Error;
+use crate::knobs::Dtype;
+use crate::shape::{AttentionDims, check_len, rows_of};
+pub use crate::tiling::{Kind, Layout, Lists, MsaMainBranchTiling, Split};
+use ascend_rt::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Kernel, Launch, Module, Queue, Stream, kernel};
+use half::{bf16, f16};
+
+include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
+
+kernel! {
+    /// `kernel/msa_main_branch.cpp`.
+    pub(crate) kernel MsaMainBranch("msa_main_branch") on mix(2) with barrier {
+        q: in u8,
+        k: in u8,
+        v: in u8,
+        table: in i32,
+        ids: in i32,
+        out: inout f32,
+        seen: inout i32,
+        workspace: workspace,
+        tiling: tiling MsaMainBranchTiling,
+    }
+}
+
+/// What made the device code of this build, or why there is none.
+#[must_use]
+pub fn origin() -> &'static str {
+    ORIGIN
+}
+
+/// What made the images for the twin, or why there are none.
+#[must_use]
+pub fn twin_origin() -> &'static str {
+    TWIN_ORIGIN
+}
+
+/// The code of this build for one device, and on which it runs.
+#[must_use]
+pub fn blobs() -> &'static [ascend_rt::Blob] {
+    BLOBS
+}
+
+/// The slot of each of `blocks` blocks, -1 where it was not gathered: the table of [`Layout::Gathered`] from the ids of the
+/// slots.
+#[must_use]
+pub fn slots_of(ids: &[i32], blocks: usize) -> Vec<i32> {
+    let mut table = vec![-1; blocks];
+    for (slot, &id) in ids.iter().enumerate() {
+        if let Some(entry) = usize::try_from(id).ok().and_then(|id| table.get_mut(id)) {
+            *entry = slot as i32;
+        }
+    }
+    table
+}
+
+/// Queries `[n, heads, head_dim]`, and keys and values as [`Layout`] says.
+#[derive(Clone, Copy, Debug)]
+pub enum Inputs<'a> {
+    /// BF16.
+    Bf16 {
+        /// Queries.
+        query: DeviceSlice<'a, bf16>,
+        /// Keys.
+        keys: DeviceSlice<'a, bf16>,
+        /// Values.
+        values: DeviceSlice<'a, bf16>,
+    },
+    /// F16.
+    F16 {
+        /// Queries.
+        query: DeviceSlice<'a, f16>,
+        /// Keys.
+        keys: DeviceSlice<'a, f16>,
+        /// Values.
+        values: DeviceSlice<'a, f16>,
+    },
+    /// F32.
+    F32 {
+        /// Queries.
+        query: DeviceSlice<'a, f32>,
+        /// Keys.
+        keys: DeviceSlice<'a, f32>,
+        /// Values.
+        values: DeviceSlice<'a, f32>,
+    },
+}
+
+/// The arguments of a launch, all on the device.
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// Queries, keys and values.
+    pub inputs: Inputs<'a>,
+    /// The position of the first query.
+    pub start: usize,
+    /// The page or slot of each block, where the layout has one.
+    pub table: Option<DeviceSlice<'a, i32>>,
+    /// The lists, where there are any.
+    pub block_ids: Option<DeviceSlice<'a, i32>>,
+    /// The result, `[n, heads, head_dim]`.
+    pub out: DeviceSliceMut<'a, f32>,
+    /// `[n, kv_heads]`: 1 where the query saw a key in the heads of a KV head, else 0.
+    pub seen: DeviceSliceMut<'a, i32>,
+}
+
+/// All that launches of one kind need: the loaded kernel, its tiling and its scratch memory.
+#[derive(Debug)]
+pub struct Plan {
+    kernel: Kernel<MsaMainBranch<'static>>,
+    split: Split,
+    dims: AttentionDims,
+    kind: Kind,
+    /// Stands for lists and tables that there are not.
+    nothing: DeviceBuffer<i32>,
+    workspace: DeviceBuffer<u8>,
+}
+
+impl Plan {
+    /// For calls of a kind in the context of the stream, which is used to set up memory.
+    ///
+    /// # Errors
+    /// A size is impossible or more than the kernel can hold, there is no kernel for the device in this build, or device
+    /// memory runs out.
+    pub fn new(stream: &Stream, dims: &AttentionDims, kind: &Kind) -> Result<Self, Error> {
+        let context = stream.context();
+        let facts = context.facts();
+        let arch = facts.arch.map(|fact| fact.value).ok_or(Error::Architecture { found: "unknown".to_owned() })?;
+        if ![ascend_rt::Arch::DAV_2201, ascend_rt::Arch::DAV_3510].contains(&arch) {
+            return Err(Error::Architecture { found: arch.to_string() });
+        }
+        let split = Split::new(dims, kind, facts.cube_cores.map_or(1, |fact| fact.value))?;
+        let kernel = Module::load(context, BLOBS)?.kernel::<MsaMainBranch>()?;
+        Ok(Self {
+            kernel,
+            split,
+            dims: *dims,
+            kind: *kind,
+            nothing: stream.upload(&[-1])?,
+            workspace: context.alloc(split.workspace.max(512))?,
+        })
+    }
+
+    /// How the work is cut.
+    #[must_use]
+    pub fn split(&self) -> &Split {
+        &self.split
+    }
+
+    /// Queues a launch, eagerly or in a capture; nothing here waits for the device. Without queries, nothing is queued.
+    ///
+    /// # Errors
+    /// A length does not fit the plan, or the launch is refused.
+    #[allow(unsafe_code, reason = "launching is a promise about the kernel")]
+    pub fn launch(&mut self, queue: &impl Queue, call: Call<'_>) -> Result<(), Error> {
+        let Call { inputs, start, table, block_ids, out, seen } = call;
+        let (AttentionDims { heads, kv_heads, head_dim, block }, Kind { n, dtype, layout, lists, topk }) = (self.dims, self.kind);
+        let other = |expected| Err(Error::OtherPlan { argument: "inputs", expected });
+        // Lengths in elements.
+        let ([query, keys, values], [q, k, v]): ([usize; 3], [DeviceSlice<'_, u8>; 3]) = match (inputs, dtype) {
+            (Inputs::Bf16 { query, keys, values }, Dtype::Bf16) => {
+                ([query.len(), keys.len(), values.len()], [query.cast()?, keys.cast()?, values.cast()?])
+            }
+            (Inputs::F16 { query, keys, values }, Dtype::F16) => {
+                ([query.len(), keys.len(), values.len()], [query.cast()?, keys.cast()?, values.cast()?])
+            }
+            (Inputs::F32 { query, keys, values }, Dtype::F32) => {
+                ([query.len(), keys.len(), values.len()], [query.cast()?, keys.cast()?, values.cast()?])
+            }
+            (_, Dtype::Bf16) => return other("BF16"),
+            (_, Dtype::F16) => return other("F16"),
+            (_, Dtype::F32) => return other("F32"),
+        };
+        check_len("query", &[n, heads, head_dim], query)?;
+        check_len("out", &[n, heads, head_dim], out.len())?;
+        check_len("seen", &[n, kv_heads], seen.len())?;
+        check_len("values", &[keys], values)?;
+        let end = start.saturating_add(n);
+        if end > i32::MAX as usize {
+            return Err(Error::DeviceSize { what: "positions", most: i32::MAX as usize, found: end });
+        }
+        let pages = if layout == Layout::Plain {
+            let tokens = rows_of("keys", keys, "KV heads times head_dim", kv_heads * head_dim)?;
+            if tokens < end {
+                return Err(Error::TooFewTokens { start, queries: n, found: tokens });
+            }
+            if table.is_some() {
+                return Err(Error::OtherPlan { argument: "table", expected: "keys in the order of tokens" });
+            }
+            tokens.div_ceil(block)
+        } else {
+            let Some(table) = &table else {
+                return Err(Error::OtherPlan { argument: "table", expected: "keys in pages or slots" });
+            };
+            if table.len() < end.div_ceil(block) {
+                return Err(Error::BlockTable { expected: end.div_ceil(block), found: table.len() });
+            }
+            rows_of("keys", keys, "block times KV heads times head_dim", block * kv_heads * head_dim)?
+        };
+        match (lists, &block_ids) {
+            (Lists::All, Some(_)) => return Err(Error::OtherPlan { argument: "block_ids", expected: "no lists" }),
+            (Lists::All, None) => {}
+            (_, None) => return Err(Error::OtherPlan { argument: "block_ids", expected: "lists" }),
+            (Lists::Shared, Some(ids)) => check_len("block_ids", &[topk], ids.len())?,
+            (Lists::PerTile { tile }, Some(ids)) => check_len("block_ids", &[n.div_ceil(tile.max(1)), topk], ids.len())?,
+            (Lists::PerTileAndHead { tile }, Some(ids)) => {
+                check_len("block_ids", &[n.div_ceil(tile.max(1)), kv_heads, topk], ids.len())?;
+            }
+            (Lists::PerQuery, Some(ids)) => check_len("block_ids", &[n, kv_heads, topk], ids.len())?,
+        }
+        if self.split.blocks == 0 {
+            return Ok(());
+        }
+        let mut tiling = self.split.tiling;
+        tiling.start = start as u32;
+        tiling.pages = pages as u64;
+        if pages == 0 {
+            // There is no page to take for another: nothing is seen.
+            (tiling.has_lists, tiling.topk) = (1, 0);
+        }
+        let nothing = DeviceSlice::from(&self.nothing);
+        let args = MsaMainBranch {
+            q,
+            k,
+            v,
+            table: table.unwrap_or(nothing),
+            ids: block_ids.unwrap_or(nothing),
+            out,
+            seen,
+            workspace: (&mut self.workspace).into(),
+            tiling,
+        };
+        let launch = Launch::blocks(self.split.blocks).named("msa_main_branch");
+        // SAFETY: the lengths were checked against the tiling, which fits the workspace. The kernel passes over ids of
+        // blocks that no query reaches, and reads no page that there is not and no key behind the last query.
+        unsafe { self.kernel.launch(queue, launch, args) }?;
+        Ok(())
+    }
+}
