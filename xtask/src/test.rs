@@ -10,7 +10,7 @@ use anyhow::Context as _;
 
 use crate::build::NO_KERNEL;
 use crate::cargo::Call;
-use crate::cli::{self, Selection, arch};
+use crate::cli::{self, Selection};
 use crate::report::{self, Row, Status, Totals};
 use crate::workspace::Workspace;
 
@@ -42,10 +42,6 @@ impl Plan {
             .env("CONFORMANCE_DIR", reports.to_string_lossy());
         if let Some(level) = &selection.level {
             call = call.env("CPU_TILES_LEVEL", level.as_str());
-        }
-        if selection.soc.is_some() {
-            let archs: Vec<&str> = selection.socs().iter().map(|soc| arch(soc)).collect();
-            call = call.env("ASCEND_RT_SOC", archs.join(","));
         }
         let with_kernel = all.iter().copied().filter(|op| workspace.has_kernel(op)).map(str::to_owned).collect();
         Ok(Self {
@@ -184,10 +180,6 @@ mod tests {
         assert!(!command.contains("ASCEND_RT_SOC"), "{command}");
         let without = plan(&narrowed("msa-indexer", None, None)).unwrap().call.to_string();
         assert!(without.ends_with("cargo test --package msa-indexer --no-fail-fast"), "{without}");
-        for (soc, archs) in [("950", "dav-3510"), ("all", "dav-2201,dav-3510")] {
-            let command = plan(&narrowed("grouped-gemm", None, Some(soc))).unwrap().call.to_string();
-            assert!(command.contains(&format!("ASCEND_RT_SOC={archs:?} ")), "{command}");
-        }
     }
 
     #[test]

@@ -187,8 +187,8 @@ impl Subject<Problem> for Twin {
 }
 
 #[cfg(feature = "sim")]
-fn on_twin(chip: &'static str) {
-    conformance::run("gmm-finalize-routing", "sim", chip, Ok(Twin(chip)), problems());
+fn on_twin(backend: &str, chip: &'static str) {
+    conformance::run("gmm-finalize-routing", backend, "-", Ok(Twin(chip)), problems());
 }
 
 fn not_built(backend: &str) {
@@ -228,20 +228,21 @@ fn cpu_avx512bf16_model() {
 
 #[cfg(feature = "sim")]
 #[test]
-fn sim_910b3() {
-    on_twin("Ascend910B3");
+fn sim_910b() {
+    on_twin("sim:910b", "Ascend910B3");
 }
 
 #[cfg(feature = "sim")]
 #[test]
 fn sim_950() {
-    on_twin("Ascend950PR_9589");
+    on_twin("sim:950", "Ascend950PR_9589");
 }
 
 #[cfg(not(feature = "sim"))]
 #[test]
 fn sim() {
-    not_built("sim");
+    not_built("sim:910b");
+    not_built("sim:950");
 }
 
 #[test]

@@ -259,7 +259,8 @@ fn on_twin(chip: &'static str, level: &str, layout: grouped_gemm::npu::Layout) {
         Some(Skip { reason: not_on_device(problem, layout)?, problem: String::leak(problem.name.clone()) })
     };
     let skips = problems.iter().filter_map(skip).collect();
-    conformance::run("grouped-gemm", &format!("sim:{chip}"), level, Ok(Twin { chip, layout, skips }), problems);
+    let soc = if chip == "Ascend910B3" { "910b" } else { "950" };
+    conformance::run("grouped-gemm", &format!("sim:{soc}"), level, Ok(Twin { chip, layout, skips }), problems);
 }
 
 fn not_built(backend: &str) {
@@ -346,7 +347,8 @@ mod sim {
 #[cfg(not(feature = "sim"))]
 #[test]
 fn sim() {
-    not_built("sim");
+    not_built("sim:910b");
+    not_built("sim:950");
 }
 
 #[test]

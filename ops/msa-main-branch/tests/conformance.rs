@@ -253,8 +253,8 @@ fn cpu_avx512bf16_model() {
 
 #[cfg(feature = "sim")]
 #[test]
-fn sim_910b3() {
-    on_twin("sim:910b3", "Ascend910B3");
+fn sim_910b() {
+    on_twin("sim:910b", "Ascend910B3");
 }
 
 #[cfg(feature = "sim")]
@@ -266,7 +266,8 @@ fn sim_950() {
 #[cfg(not(feature = "sim"))]
 #[test]
 fn sim() {
-    not_built("sim");
+    not_built("sim:910b");
+    not_built("sim:950");
 }
 
 #[test]
