@@ -193,7 +193,8 @@ impl Plan {
     #[allow(unsafe_code, reason = "launching is a promise about the kernel")]
     pub fn launch(&mut self, queue: &impl Queue, call: Call<'_>) -> Result<(), Error> {
         let Call { inputs, start, table, block_ids, out, seen } = call;
-        let (AttentionDims { heads, kv_heads, head_dim, block }, Kind { n, dtype, layout, lists, topk }) = (self.dims, self.kind);
+        let (AttentionDims { heads, kv_heads, head_dim, block }, Kind { n, dtype, layout, lists, topk }) =
+            (self.dims, self.kind);
         let other = |expected| Err(Error::OtherPlan { argument: "inputs", expected });
         // Lengths in elements.
         let ([query, keys, values], [q, k, v]): ([usize; 3], [DeviceSlice<'_, u8>; 3]) = match (inputs, dtype) {
@@ -241,7 +242,9 @@ impl Plan {
             (Lists::All, None) => {}
             (_, None) => return Err(Error::OtherPlan { argument: "block_ids", expected: "lists" }),
             (Lists::Shared, Some(ids)) => check_len("block_ids", &[topk], ids.len())?,
-            (Lists::PerTile { tile }, Some(ids)) => check_len("block_ids", &[n.div_ceil(tile.max(1)), topk], ids.len())?,
+            (Lists::PerTile { tile }, Some(ids)) => {
+                check_len("block_ids", &[n.div_ceil(tile.max(1)), topk], ids.len())?
+            }
             (Lists::PerTileAndHead { tile }, Some(ids)) => {
                 check_len("block_ids", &[n.div_ceil(tile.max(1)), kv_heads, topk], ids.len())?;
             }

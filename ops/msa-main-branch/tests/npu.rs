@@ -74,7 +74,10 @@ fn what_does_not_fit_is_refused() {
     assert_eq!(refused(AttentionDims { heads: 129, kv_heads: 1, ..dims }, one), ("query heads of a KV head", 128, 129));
     assert_eq!(refused(AttentionDims { heads: 512, ..dims }, one), ("values of a query", 65535, 65536));
     assert_eq!(refused(dims, kind((1 << 30) + 1, Lists::All)), ("queries", 1 << 30, (1 << 30) + 1));
-    assert!(matches!(Split::new(&dims, &kind(1, Lists::PerTile { tile: 0 }), 20), Err(Error::ZeroSize { field: "tile" })));
+    assert!(matches!(
+        Split::new(&dims, &kind(1, Lists::PerTile { tile: 0 }), 20),
+        Err(Error::ZeroSize { field: "tile" })
+    ));
 }
 
 #[test]
