@@ -530,7 +530,6 @@ private:
             Mul(sums, sums, factors_[ring], all);
             VECTOR_ORDER();
             Add(sums, sums, spread_, all);
-            VECTOR_ORDER();
         }
     }
 
