@@ -147,7 +147,8 @@ pub(crate) fn launch(
     }
     let mut out = stream.download(&out)?;
     out.truncate(size);
-    let seen = stream.download(&seen)?[..rows].iter().map(|&seen| {
+    let seen = stream.download(&seen)?;
+    let seen = seen[..rows].iter().map(|&seen| {
         assert!(seen == 0 || seen == 1, "{seen}");
         seen == 1
     });
