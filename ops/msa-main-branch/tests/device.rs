@@ -147,9 +147,10 @@ pub(crate) fn launch(
     }
     let mut out = stream.download(&out)?;
     out.truncate(size);
-    let seen = stream.download(&seen)?[..rows].iter().map(|&seen| {
+    let seen = stream.download(&seen)?;
+    let is_seen = |&seen: &i32| {
         assert!(seen == 0 || seen == 1, "{seen}");
         seen == 1
-    });
-    Ok((out, seen.collect()))
+    };
+    Ok((out, seen[..rows].iter().map(is_seen).collect()))
 }
