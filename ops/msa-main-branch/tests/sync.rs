@@ -15,7 +15,8 @@ use msa_main_branch::npu::{Layout, Split, blobs, twin_origin};
 
 /// The kernel's image for an architecture.
 fn image(arch: Arch) -> Image {
-    let blob = blobs().iter().find(|blob| blob.target == Target::Twin(arch)).expect(twin_origin());
+    let blob =
+        blobs().iter().find(|blob| blob.target == Target::Twin(arch)).unwrap_or_else(|| panic!("{}", twin_origin()));
     Image::load(&blob.bytes).unwrap()
 }
 
