@@ -148,9 +148,9 @@ pub(crate) fn launch(
     let mut out = stream.download(&out)?;
     out.truncate(size);
     let seen = stream.download(&seen)?;
-    let seen = seen[..rows].iter().map(|&seen| {
+    let is_seen = |&seen: &i32| {
         assert!(seen == 0 || seen == 1, "{seen}");
         seen == 1
-    });
-    Ok((out, seen.collect()))
+    };
+    Ok((out, seen[..rows].iter().map(is_seen).collect()))
 }
