@@ -7,7 +7,7 @@ use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use libloading::Library;
 
@@ -177,16 +177,26 @@ impl Image {
         Self::link(&path)
     }
 
-    /// Opens an image that lies in memory, through a file that is gone afterwards. Two images of the same bytes share
-    /// nothing.
+    /// Opens an image that lies in memory, through a file that is gone afterwards.
+    ///
+    /// The same bytes are opened once in a process and stay open: a shared object with thread-local variables takes room
+    /// that the system does not give back, so a program that loads an image for every launch would run out of it. Launches
+    /// share nothing through the image.
     ///
     /// # Errors
     ///
     /// As for [`open`](Self::open), or the file cannot be written.
     pub fn load(bytes: &[u8]) -> Result<Self, OpenError> {
+        static OPEN: Mutex<Vec<(Box<[u8]>, Image)>> = Mutex::new(Vec::new());
         check_head(bytes)?;
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, image)) = open.iter().find(|(known, _)| **known == *bytes) {
+            return Ok(image.clone());
+        }
         let file = TemporaryFile::write(bytes)?;
-        Self::link(&file.path)
+        let image = Self::link(&file.path)?;
+        open.push((bytes.into(), image.clone()));
+        Ok(image)
     }
 
     /// Whether bytes are a shared object of this machine, as images are.

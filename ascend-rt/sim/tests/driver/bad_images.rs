@@ -83,3 +83,15 @@ fn damaged_results() {
         assert!(error.to_string().starts_with("the image is damaged: "), "{error}");
     }
 }
+
+#[test]
+fn an_image_may_be_loaded_for_every_launch() {
+    let bytes = fake::bytes(&[]);
+    let open = || std::fs::read_to_string("/proc/self/maps").unwrap_or_default().lines().count();
+    let _first = Image::load(&bytes).unwrap();
+    let before = open();
+    let images: Vec<Image> = (0..1000).map(|_| Image::load(&bytes).unwrap()).collect();
+    assert_eq!(images.len(), 1000);
+    // Other tests open images at the same time.
+    assert!(open() < before + 500, "{before} mappings became {}", open());
+}
