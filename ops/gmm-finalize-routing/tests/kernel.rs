@@ -326,7 +326,6 @@ fn even(dims: Dims, rows: usize, batch: usize) -> Call {
 
 /// The predicted times in the documentation, as limits. Takes a minute and a gigabyte.
 #[test]
-#[ignore = "takes a minute and a gigabyte"]
 fn predicted_times() {
     let call = even(Dims { experts: 8, k: 7168, n: 4096 }, 1024, 128);
     let no_nan = Options { no_nan: true, ..call.options() };
