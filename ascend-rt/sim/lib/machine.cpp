@@ -566,6 +566,23 @@ void scalar_item(Core &c, const Item &item)
     }
 }
 
+// Hands a synchronisation to the pipe that carries it out.
+void post(Core &c, Kind kind, Pipe pipe, int other, int mode, int id, const char *api, Site site)
+{
+    Item item;
+    item.kind = kind;
+    item.other = static_cast<uint8_t>(other);
+    item.mode = static_cast<uint8_t>(mode);
+    item.id = static_cast<uint8_t>(id);
+    item.api = api;
+    item.site = site;
+    if (pipe == Pipe::S || pipe == Pipe::All) {
+        scalar_item(c, item);
+    } else {
+        submit(c, pipe, item);
+    }
+}
+
 void check_event(Pipe from, Pipe to, int id, Owner owner, const char *api, Site site)
 {
     Core &c = core();
@@ -1046,17 +1063,7 @@ void set_flag(Pipe from, Pipe to, int id, Owner owner, const char *api, Site sit
         r.pipe2 = static_cast<uint8_t>(to);
         r.id = static_cast<uint8_t>(id);
     }
-    Item item;
-    item.kind = Kind::Set;
-    item.other = static_cast<uint8_t>(to);
-    item.id = static_cast<uint8_t>(id);
-    item.api = api;
-    item.site = site;
-    if (from == Pipe::S) {
-        scalar_item(c, item);
-    } else {
-        submit(c, from, item);
-    }
+    post(c, Kind::Set, from, static_cast<int>(to), 0, id, api, site);
 }
 
 void wait_flag(Pipe from, Pipe to, int id, Owner owner, const char *api, Site site)
@@ -1073,17 +1080,7 @@ void wait_flag(Pipe from, Pipe to, int id, Owner owner, const char *api, Site si
         r.pipe2 = static_cast<uint8_t>(to);
         r.id = static_cast<uint8_t>(id);
     }
-    Item item;
-    item.kind = Kind::Wait;
-    item.other = static_cast<uint8_t>(from);
-    item.id = static_cast<uint8_t>(id);
-    item.api = api;
-    item.site = site;
-    if (to == Pipe::S) {
-        scalar_item(c, item);
-    } else {
-        submit(c, to, item);
-    }
+    post(c, Kind::Wait, to, static_cast<int>(from), 0, id, api, site);
 }
 
 int alloc_event(Pipe from, Pipe to, Owner owner, const char *api, Site site)
@@ -1208,17 +1205,7 @@ void cross_set(int mode, Pipe pipe, int id, const char *api, Site site)
         r.mode = static_cast<uint8_t>(mode);
         r.id = static_cast<uint8_t>(id);
     }
-    Item item;
-    item.kind = Kind::CrossSet;
-    item.mode = static_cast<uint8_t>(mode);
-    item.id = static_cast<uint8_t>(id);
-    item.api = api;
-    item.site = site;
-    if (pipe == Pipe::S) {
-        scalar_item(c, item);
-    } else {
-        submit(c, pipe, item);
-    }
+    post(c, Kind::CrossSet, pipe, 0, mode, id, api, site);
 }
 
 void cross_wait(int mode, Pipe pipe, int id, const char *api, Site site)
@@ -1234,17 +1221,7 @@ void cross_wait(int mode, Pipe pipe, int id, const char *api, Site site)
         r.mode = static_cast<uint8_t>(mode);
         r.id = static_cast<uint8_t>(id);
     }
-    Item item;
-    item.kind = Kind::CrossWait;
-    item.mode = static_cast<uint8_t>(mode);
-    item.id = static_cast<uint8_t>(id);
-    item.api = api;
-    item.site = site;
-    if (pipe == Pipe::S || pipe == Pipe::All) {
-        scalar_item(c, item);
-    } else {
-        submit(c, pipe, item);
-    }
+    post(c, Kind::CrossWait, pipe, 0, mode, id, api, site);
 }
 
 namespace {
@@ -1390,7 +1367,6 @@ void write_back(Core &c, uint64_t line, CacheLine &l, const char *api, Site site
     if (l.dirty == 0) {
         return;
     }
-    Launch &la = *c.launch;
     Operand o;
     o.name = "line";
     o.mem = Mem::GM;
@@ -1411,7 +1387,6 @@ void write_back(Core &c, uint64_t line, CacheLine &l, const char *api, Site site
         i += n;
     }
     l.dirty = 0;
-    (void)la;
 }
 
 CacheLine &line_of(Core &c, uint64_t line, bool &missed)
