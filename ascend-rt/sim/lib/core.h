@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -123,6 +124,9 @@ struct Core {
     Local mem[kMems];
     CoreState state;
     std::unordered_map<uint64_t, CacheLine> cache;
+    // Lines that are not those of an earlier launch: all of them, or these.
+    bool cache_fresh = false;
+    std::unordered_set<uint64_t> fresh_lines;
     std::vector<AscendTwinRecord> records;
     void *frame = nullptr;
     std::vector<std::pair<void (*)(void *), void *>> end_checks;

@@ -1389,6 +1389,17 @@ void write_back(Core &c, uint64_t line, CacheLine &l, const char *api, Site site
     l.dirty = 0;
 }
 
+// Whether the cache may still hold a line as an earlier launch found it. The tiling comes with the arguments, which the
+// runtime puts before a launch where the core finds them.
+bool may_be_old(Core &c, uint64_t line, uint64_t addr)
+{
+    if (!c.launch->chaos || c.cache_fresh || c.fresh_lines.count(line) != 0) {
+        return false;
+    }
+    const AscendTwinMemory *m = memory_of(addr, 1);
+    return m == nullptr || m->name == nullptr || strcmp(m->name, "tiling") != 0;
+}
+
 CacheLine &line_of(Core &c, uint64_t line, bool &missed)
 {
     auto [at, fresh] = c.cache.try_emplace(line);
@@ -1464,6 +1475,12 @@ void scalar_read(Mem mem, uint64_t addr, void *to, uint32_t bytes, const Buffer 
             o.mem = Mem::GM;
             o.use = Use::Read;
             touch_gm(c, Pipe::S, o, addr + i, n, c.pipe[0].time, api, site, false, true);
+            if (may_be_old(c, line, addr + i)) {
+                fail(Rule::StaleCache, api, tensor, site,
+                     "%s reads a line that an earlier launch may have left in the data cache: DataCacheCleanAndInvalid at the "
+                     "start of the kernel is missing",
+                     api);
+            }
             if (!missed) {
                 bool stale = false;
                 l.gm.look(addr + i, n, [&](const Segment &s) { stale = stale || (s.stamp > cl.stamp && s.write.agent != kNobody); });
@@ -1546,12 +1563,16 @@ void cache_clean(uint64_t addr, bool all, bool write_back_too, const char *api, 
             one(line, l);
         }
         c.cache.clear();
+        c.cache_fresh = true;
         return;
     }
     const auto at = c.cache.find(addr / 64);
     if (at != c.cache.end()) {
         one(at->first, at->second);
         c.cache.erase(at);
+    }
+    if (!c.cache_fresh) {
+        c.fresh_lines.insert(addr / 64);
     }
 }
 

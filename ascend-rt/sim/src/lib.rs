@@ -14,6 +14,8 @@ mod mutants;
 #[cfg(feature = "rt")]
 mod rt;
 mod settings;
+#[cfg(feature = "rt")]
+pub mod testing;
 mod timeline;
 
 pub use args::{Args, Element};

@@ -3,37 +3,10 @@
 //! The operator on a device of the emulator, with the twin of its cores.
 
 use crate::fixture::{Call, Shared};
-use ascend_sim::{Mode, Settings};
-use gmm_finalize_routing::ascend_rt::host::{Chip, Executor, HostConfig};
-use gmm_finalize_routing::ascend_rt::{Choice, Context, DeviceBuffer, DeviceRepr, Runtime, Stream};
+pub(crate) use ascend_sim::testing::{Order, context};
+use gmm_finalize_routing::ascend_rt::{DeviceBuffer, DeviceRepr, Stream};
 use gmm_finalize_routing::npu::{self, Options, Plan, Status};
 use gmm_finalize_routing::{Error, ascend_sim};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// The order of instructions is that of the process, so launches of tests take turns.
-pub(crate) struct Order(#[allow(dead_code, reason = "held")] MutexGuard<'static, ()>);
-
-impl Order {
-    pub(crate) fn new(mode: Mode) -> Self {
-        static TURN: Mutex<()> = Mutex::new(());
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        ascend_sim::configure(Some(Settings { mode, ..Settings::default() }));
-        Self(turn)
-    }
-}
-
-/// Program order, then as many other orders as `SIM_SEEDS` says, 2 without it.
-pub(crate) fn orders() -> impl Iterator<Item = Mode> {
-    let seeds = std::env::var("SIM_SEEDS").map_or(2, |text| text.parse().expect("SIM_SEEDS is a number"));
-    std::iter::once(Mode::Fast).chain((0..seeds).map(Mode::Chaos))
-}
-
-/// A context on an emulated chip. Tasks run when they are waited for, in the thread that waits.
-pub(crate) fn context(chip: &str) -> Context {
-    ascend_sim::install();
-    let config = HostConfig::new().devices(1, Chip::preset(chip).unwrap()).executor(Executor::Lazy);
-    Runtime::open(Choice::Host(config)).unwrap().device(0).unwrap().isolated().unwrap()
-}
 
 impl Call {
     pub(crate) fn options(&self) -> Options {
@@ -95,7 +68,7 @@ pub(crate) fn run(chip: &str, call: &Call, options: Options) -> Result<(Vec<f32>
     let context = context(chip);
     let stream = context.stream().map_err(|error| error.to_string())?;
     let mut plan = Plan::new(&stream, &call.dims, call.rows(), options).map_err(|error| error.to_string())?;
-    for mode in orders() {
+    for mode in ascend_sim::testing::orders(2) {
         let _order = Order::new(mode);
         let (out, status) = launch(&stream, &mut plan, call).map_err(|error| format!("{mode}: {error}"))?;
         match &first {

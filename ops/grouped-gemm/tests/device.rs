@@ -3,41 +3,15 @@
 //! The operator on a device of the emulator, with the twin of its cores.
 
 use crate::fixture::{Choices, Matrix, Moe, Rows, Values};
-use ascend_sim::{Mode, Settings};
-use grouped_gemm::ascend_rt::host::{Chip, Executor, HostConfig};
-use grouped_gemm::ascend_rt::{Arch, Choice, Context, DeviceBuffer, DeviceRepr, Runtime, Stream};
+pub(crate) use ascend_sim::testing::{Order, context};
+use grouped_gemm::ascend_rt::host::Chip;
+use grouped_gemm::ascend_rt::{Arch, DeviceBuffer, DeviceRepr, Stream};
 use grouped_gemm::npu::{
     self, Call, Coded, Combine, Layout, Options, Plan, Route, Scales, Weights, convert_fp8_weights,
 };
 use grouped_gemm::{Error, MoeDims, ascend_sim, convert_minimax_weights, convert_minimax_weights_nz};
 use half::bf16;
 use ndarray::ArrayView3;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// The order of instructions is that of the process, so launches of tests take turns.
-pub(crate) struct Order(#[allow(dead_code, reason = "held")] MutexGuard<'static, ()>);
-
-impl Order {
-    pub(crate) fn new(mode: Mode) -> Self {
-        static TURN: Mutex<()> = Mutex::new(());
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        ascend_sim::configure(Some(Settings { mode, ..Settings::default() }));
-        Self(turn)
-    }
-}
-
-/// Program order, then as many other orders as `SIM_SEEDS` says, 3 without it.
-pub(crate) fn orders() -> impl Iterator<Item = Mode> {
-    let seeds = std::env::var("SIM_SEEDS").map_or(3, |text| text.parse().expect("SIM_SEEDS is a number"));
-    std::iter::once(Mode::Fast).chain((0..seeds).map(Mode::Chaos))
-}
-
-/// A context on an emulated chip. Tasks run when they are waited for, in the thread that waits.
-pub(crate) fn context(chip: &str) -> Context {
-    ascend_sim::install();
-    let config = HostConfig::new().devices(1, Chip::preset(chip).unwrap()).executor(Executor::Lazy);
-    Runtime::open(Choice::Host(config)).unwrap().device(0).unwrap().isolated().unwrap()
-}
 
 /// Weights in a layout of the device.
 pub(crate) enum Stored {
@@ -135,7 +109,7 @@ pub(crate) enum What<'a> {
 pub(crate) fn run(chip: &str, moe: &Moe, rows: &Rows, what: What<'_>, options: Options) -> Result<Vec<f32>, String> {
     let stored = Stored::new(moe, options.layout, arch(chip));
     let mut first: Option<Vec<f32>> = None;
-    for mode in orders() {
+    for mode in ascend_sim::testing::orders(3) {
         let _order = Order::new(mode);
         let context = context(chip);
         let stream = context.stream().map_err(|error| error.to_string())?;

@@ -4,16 +4,12 @@
 
 use crate::device::{Order, Stored, What, arch, context, run};
 use crate::fixture::{Moe, Rows, cumsum, dims};
-use ascend_sim::{Args, Image, Mode, mutants};
+use ascend_sim::{Args, Mode, mutants};
 use cpu_tiles::{Format, Precision};
-use grouped_gemm::ascend_rt::kernel::Target;
 use grouped_gemm::ascend_rt::{Arch, CaptureMode};
 use grouped_gemm::npu::{self, Call, Layout, Options, Plan, Split, Tiles};
 use grouped_gemm::{Activation, ascend_sim};
 use half::bf16;
-
-/// Calls that only show across launches: the twin begins each with empty caches.
-const ACROSS_LAUNCHES: [&str; 1] = ["DataCacheCleanAndInvalid"];
 
 fn every_part_is_needed(arch: Arch, format: Format, layout: Layout) {
     // Few cores with unequal work, so that each of them goes round all rings: experts with few and with many rows, rows
@@ -48,17 +44,11 @@ fn every_part_is_needed(arch: Arch, format: Format, layout: Layout) {
             .buffer(&mut out),
     };
     let args = args.buffer(&mut status).workspace(split.workspace).input(&tiling);
-    let blob = npu::blobs().iter().find(|blob| blob.target == Target::Twin(arch));
-    let blob = blob.unwrap_or_else(|| panic!("{}", npu::twin_origin()));
-    let image = Image::load(&blob.bytes).unwrap();
+    let image = ascend_sim::testing::image(npu::blobs(), arch, npu::twin_origin());
     let kernel = if combines { "grouped_gemm_combine" } else { "grouped_gemm_fp8" };
     let mut launch = image.launch(kernel).unwrap().blocks(split.blocks).args(args);
     let all = mutants(&mut launch, 8).unwrap();
-    let survivors: Vec<_> = all
-        .iter()
-        .filter(|mutant| !mutant.is_found() && !ACROSS_LAUNCHES.contains(&&mutant.sync.api[..]))
-        .map(ToString::to_string)
-        .collect();
+    let survivors: Vec<_> = all.iter().filter(|mutant| !mutant.is_found()).map(ToString::to_string).collect();
     let found = all.iter().filter(|mutant| mutant.is_found()).count();
     println!("{kernel} on {arch}: {} mutants, {found} found", all.len());
     assert!(all.len() > 50, "the kernel has more than {} places that synchronise", all.len());

@@ -5,36 +5,11 @@
 use crate::fixture::{Data, Output, Setup};
 use half::bf16;
 use msa_indexer::Error;
-use msa_indexer::ascend_rt::host::{Chip, Executor, HostConfig};
-use msa_indexer::ascend_rt::{Choice, Context, DeviceBuffer, DeviceRepr, DeviceSlice, DeviceSliceMut, Runtime, Stream};
-use msa_indexer::ascend_sim::{self, Mode, Settings};
+use msa_indexer::ascend_rt::Stream;
+use msa_indexer::ascend_sim::Mode;
+pub(crate) use msa_indexer::ascend_sim::testing::{Order, context};
+use msa_indexer::ascend_sim::testing::{all, all_mut, download, orders, upload};
 use msa_indexer::npu::{Call, Kind, Plan};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// The order of instructions is that of the process, so launches of tests take turns.
-pub(crate) struct Order(#[allow(dead_code, reason = "held")] MutexGuard<'static, ()>);
-
-impl Order {
-    pub(crate) fn new(mode: Mode) -> Self {
-        static TURN: Mutex<()> = Mutex::new(());
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        ascend_sim::configure(Some(Settings { mode, ..Settings::default() }));
-        Self(turn)
-    }
-}
-
-/// Orders of instructions beside that of the program: as many as `SIM_SEEDS` says, 2 without it.
-pub(crate) fn seeds() -> impl Iterator<Item = Mode> {
-    let seeds = std::env::var("SIM_SEEDS").map_or(2, |text| text.parse().expect("SIM_SEEDS is a number"));
-    (0..seeds).map(Mode::Chaos)
-}
-
-/// A context on an emulated chip. Tasks run when they are waited for, in the thread that waits.
-pub(crate) fn context(chip: &str) -> Context {
-    ascend_sim::install();
-    let config = HostConfig::new().devices(1, Chip::preset(chip).unwrap()).executor(Executor::Lazy);
-    Runtime::open(Choice::Host(config)).unwrap().device(0).unwrap().isolated().unwrap()
-}
 
 /// BF16 values, of which the kernel takes no others.
 pub(crate) fn bf16s(data: &Data) -> &[bf16] {
@@ -74,7 +49,7 @@ pub(crate) fn run(chip: &str, setup: &Setup) -> Result<Output, String> {
     if one(Mode::Fast, false, false)?.ids != out.ids {
         return Err("the ids depend on a wish for scores".to_owned());
     }
-    for mode in std::iter::once(Mode::Fast).chain(seeds()) {
+    for mode in orders(2) {
         let other = one(mode, true, true)?;
         let bits = |out: &Output| out.scores.iter().map(|score| score.to_bits()).collect::<Vec<_>>();
         if other.ids != out.ids || bits(&other) != bits(&out) {
@@ -82,27 +57,6 @@ pub(crate) fn run(chip: &str, setup: &Setup) -> Result<Output, String> {
         }
     }
     Ok(out)
-}
-
-/// The values on the device, with one more at the end: there are no buffers of nothing.
-fn upload<T: DeviceRepr + Default>(stream: &Stream, values: &[T]) -> Result<DeviceBuffer<T>, Error> {
-    Ok(stream.upload(&[values, &[T::default()]].concat())?)
-}
-
-/// All but the one at the end.
-fn all<T: DeviceRepr>(buffer: &DeviceBuffer<T>) -> Result<DeviceSlice<'_, T>, Error> {
-    Ok(buffer.slice(..buffer.len() - 1)?)
-}
-
-fn all_mut<T: DeviceRepr>(buffer: &mut DeviceBuffer<T>) -> Result<DeviceSliceMut<'_, T>, Error> {
-    let len = buffer.len() - 1;
-    Ok(buffer.slice_mut(..len)?)
-}
-
-fn download<T: DeviceRepr>(stream: &Stream, buffer: &DeviceBuffer<T>) -> Result<Vec<T>, Error> {
-    let mut values = stream.download(buffer)?;
-    values.pop();
-    Ok(values)
 }
 
 /// One launch, from the host and back.

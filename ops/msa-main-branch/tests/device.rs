@@ -4,37 +4,11 @@
 
 use crate::fixture::{Kind, Lists, Sequence, Values, shuffled};
 use msa_main_branch::Error;
-use msa_main_branch::ascend_rt::host::{Chip, Executor, HostConfig};
-use msa_main_branch::ascend_rt::{Choice, Context, DeviceBuffer, DeviceRepr, DeviceSlice, Runtime, Stream};
-use msa_main_branch::ascend_sim::{self, Mode, Settings};
+use msa_main_branch::ascend_rt::Stream;
+use msa_main_branch::ascend_sim::Mode;
+use msa_main_branch::ascend_sim::testing::{Order, all, context, seeds, upload};
 use msa_main_branch::knobs::Dtype;
 use msa_main_branch::npu::{self, Call, Inputs, Layout, Plan, slots_of};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// The order of instructions is that of the process, so launches of tests take turns.
-pub(crate) struct Order(#[allow(dead_code, reason = "held")] MutexGuard<'static, ()>);
-
-impl Order {
-    pub(crate) fn new(mode: Mode) -> Self {
-        static TURN: Mutex<()> = Mutex::new(());
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        ascend_sim::configure(Some(Settings { mode, ..Settings::default() }));
-        Self(turn)
-    }
-}
-
-/// Orders of instructions beside that of the program: as many as `SIM_SEEDS` says, 2 without it.
-pub(crate) fn seeds() -> impl Iterator<Item = Mode> {
-    let seeds = std::env::var("SIM_SEEDS").map_or(2, |text| text.parse().expect("SIM_SEEDS is a number"));
-    (0..seeds).map(Mode::Chaos)
-}
-
-/// A context on an emulated chip. Tasks run when they are waited for, in the thread that waits.
-pub(crate) fn context(chip: &str) -> Context {
-    ascend_sim::install();
-    let config = HostConfig::new().devices(1, Chip::preset(chip).unwrap()).executor(Executor::Lazy);
-    Runtime::open(Choice::Host(config)).unwrap().device(0).unwrap().isolated().unwrap()
-}
 
 /// The kind of a call, and the ids of its lists.
 pub(crate) fn kind(sequence: &Sequence, lists: &Lists, layout: Layout) -> (npu::Kind, Vec<i32>) {
@@ -72,7 +46,7 @@ pub(crate) fn run(chip: &str, sequence: &Sequence, lists: &Lists) -> Result<(Vec
     let layouts: &[Layout] = if is_long { &[] } else { &[Layout::Paged, Layout::Gathered] };
     let chaos = if is_long { Layout::Plain } else { Layout::Paged };
     let fast = layouts.iter().map(|&layout| (Mode::Fast, layout));
-    for (mode, layout) in fast.chain(seeds().map(|mode| (mode, chaos))) {
+    for (mode, layout) in fast.chain(seeds(2).map(|mode| (mode, chaos))) {
         let other = one(mode, layout)?;
         if let Some(at) = expected.0.iter().zip(&other.0).position(|(a, b)| a.to_bits() != b.to_bits()) {
             return Err(format!("{mode}, {layout:?}: element {at} is {}, not {}", other.0[at], expected.0[at]));
@@ -82,16 +56,6 @@ pub(crate) fn run(chip: &str, sequence: &Sequence, lists: &Lists) -> Result<(Vec
         }
     }
     Ok(expected)
-}
-
-/// The values on the device, with one more at the end: there are no buffers of nothing.
-fn upload<T: DeviceRepr + Default>(stream: &Stream, values: &[T]) -> Result<DeviceBuffer<T>, Error> {
-    Ok(stream.upload(&[values, &[T::default()]].concat())?)
-}
-
-/// All but the one at the end.
-fn values<T: DeviceRepr>(buffer: &DeviceBuffer<T>) -> Result<DeviceSlice<'_, T>, Error> {
-    Ok(buffer.slice(..buffer.len() - 1)?)
 }
 
 /// One launch, from the host and back: the result, and for each query and KV head whether it saw something. What is
@@ -124,14 +88,14 @@ pub(crate) fn launch(
     macro_rules! call {
         ($format:ident, $q:expr, $k:expr, $v:expr) => {{
             let [q, k, v] = [upload(stream, $q)?, upload(stream, $k)?, upload(stream, $v)?];
-            let inputs = Inputs::$format { query: values(&q)?, keys: values(&k)?, values: values(&v)? };
+            let inputs = Inputs::$format { query: all(&q)?, keys: all(&k)?, values: all(&v)? };
             plan.launch(
                 stream,
                 Call {
                     inputs,
                     start: sequence.start,
-                    table: table.as_ref().map(values).transpose()?,
-                    block_ids: (!matches!(lists, Lists::All)).then(|| values(&block_ids)).transpose()?,
+                    table: table.as_ref().map(all).transpose()?,
+                    block_ids: (!matches!(lists, Lists::All)).then(|| all(&block_ids)).transpose()?,
                     out: out.slice_mut(..size)?,
                     seen: seen.slice_mut(..rows)?,
                 },

@@ -7,18 +7,11 @@ use crate::fixture::{Kind, Lists, Sequence, Values, dims};
 use half::{bf16, f16};
 use msa_main_branch::AttentionDims;
 use msa_main_branch::ascend_rt::Arch;
-use msa_main_branch::ascend_rt::kernel::Target;
 use msa_main_branch::ascend_rt::zerocopy::IntoBytes;
 use msa_main_branch::ascend_sim::cost::{Options, simulate};
+use msa_main_branch::ascend_sim::testing::image;
 use msa_main_branch::ascend_sim::{Args, Chip, Image, Launch, Mode, Mutant, mutants};
 use msa_main_branch::npu::{Layout, Split, blobs, twin_origin};
-
-/// The kernel's image for an architecture.
-fn image(arch: Arch) -> Image {
-    let blob =
-        blobs().iter().find(|blob| blob.target == Target::Twin(arch)).unwrap_or_else(|| panic!("{}", twin_origin()));
-    Image::load(&blob.bytes).unwrap()
-}
 
 fn bytes(values: &Values) -> Vec<u8> {
     match values {
@@ -82,7 +75,7 @@ fn setups() -> [(Sequence, Lists, u32, u32); 2] {
 }
 
 fn each_is_missed(arch: Arch, chip: &str) {
-    let image = image(arch);
+    let image = image(blobs(), arch, twin_origin());
     let mut found: Vec<Mutant> = Vec::new();
     for (sequence, lists, cores, pass_slots) in setups() {
         let mut data = Data::new(&sequence, &lists, cores, pass_slots);
@@ -90,11 +83,10 @@ fn each_is_missed(arch: Arch, chip: &str) {
     }
     let mut survivors = Vec::new();
     for mutant in &found {
-        // Old lines of the data cache are another launch's. What one number format does not need, another does: a place is
-        // one in the source.
+        // What one number format does not need, another does: a place is one in the source.
         let is_same = |other: &&Mutant| other.sync.site == mutant.sync.site && other.sync.api == mutant.sync.api;
         let is_missed = found.iter().filter(is_same).any(Mutant::is_found);
-        if !is_missed && mutant.sync.api != "DataCacheCleanAndInvalid" {
+        if !is_missed {
             survivors.push(mutant.to_string());
         }
     }
@@ -122,7 +114,7 @@ fn a_prompt_is_predicted_to_use_its_share_of_the_cube() {
     let b3 = (Arch::DAV_2201, "910b3", 20, 1.8, [(Kind::Bf16, 4096.0, 0.38), (Kind::F32, 1024.0, 0.85)]);
     let pr = (Arch::DAV_3510, "950pr", 32, 1.65, [(Kind::Bf16, 4096.0, 0.36), (Kind::F32, 256.0, 0.9)]);
     for (arch, chip, cores, clock, kinds) in [b3, pr] {
-        let image = image(arch);
+        let image = image(blobs(), arch, twin_origin());
         let chip_of = Chip::preset(chip).unwrap();
         for (kind, rate, least) in kinds {
             let sequence = Sequence::new(AttentionDims::M3, kind, 0, N, 0, 3);

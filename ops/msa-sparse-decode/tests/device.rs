@@ -6,38 +6,11 @@ use crate::fixture::{Ids, Setup};
 use cpu_tiles::Precision;
 use half::bf16;
 use msa_sparse_decode::Error;
-use msa_sparse_decode::ascend_rt::host::{Chip, Executor, HostConfig};
-use msa_sparse_decode::ascend_rt::{
-    Choice, Context, DeviceBuffer, DeviceRepr, DeviceSlice, DeviceSliceMut, Runtime, Stream,
-};
-use msa_sparse_decode::ascend_sim::{self, Mode, Settings};
+use msa_sparse_decode::ascend_rt::Stream;
+use msa_sparse_decode::ascend_sim::Mode;
+pub(crate) use msa_sparse_decode::ascend_sim::testing::{Order, context};
+use msa_sparse_decode::ascend_sim::testing::{all, all_mut, download, seeds, upload};
 use msa_sparse_decode::npu::{CacheLayout, Call, Kind, Out, Plan, split_queries};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// The order of instructions is that of the process, so launches of tests take turns.
-pub(crate) struct Order(#[allow(dead_code, reason = "held")] MutexGuard<'static, ()>);
-
-impl Order {
-    pub(crate) fn new(mode: Mode) -> Self {
-        static TURN: Mutex<()> = Mutex::new(());
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        ascend_sim::configure(Some(Settings { mode, ..Settings::default() }));
-        Self(turn)
-    }
-}
-
-/// Orders of instructions beside that of the program: as many as `SIM_SEEDS` says, 2 without it.
-pub(crate) fn seeds() -> impl Iterator<Item = Mode> {
-    let seeds = std::env::var("SIM_SEEDS").map_or(2, |text| text.parse().expect("SIM_SEEDS is a number"));
-    (0..seeds).map(Mode::Chaos)
-}
-
-/// A context on an emulated chip. Tasks run when they are waited for, in the thread that waits.
-pub(crate) fn context(chip: &str) -> Context {
-    ascend_sim::install();
-    let config = HostConfig::new().devices(1, Chip::preset(chip).unwrap()).executor(Executor::Lazy);
-    Runtime::open(Choice::Host(config)).unwrap().device(0).unwrap().isolated().unwrap()
-}
 
 pub(crate) fn kind(setup: &Setup, paged: bool, out_f32: bool) -> Kind {
     let lists = if matches!(setup.ids, Ids::PerKvHead(_)) { setup.batch * setup.dims.kv_heads } else { setup.batch };
@@ -65,7 +38,7 @@ pub(crate) fn run(chip: &str, setup: &Setup) -> Result<Vec<f32>, String> {
         launch(&stream, setup, paged, out_f32).map_err(|error| format!("{mode}, paged {paged}: {error}"))
     };
     let out = one(Mode::Fast, false, true)?;
-    for (mode, paged, out_f32) in [(Mode::Fast, true, false)].into_iter().chain(seeds().map(|mode| (mode, true, true)))
+    for (mode, paged, out_f32) in [(Mode::Fast, true, false)].into_iter().chain(seeds(2).map(|mode| (mode, true, true)))
     {
         let other = one(mode, paged, out_f32)?;
         let wrong = out.iter().zip(&other).position(|(out, other)| {
@@ -80,27 +53,6 @@ pub(crate) fn run(chip: &str, setup: &Setup) -> Result<Vec<f32>, String> {
         }
     }
     Ok(out)
-}
-
-/// The values on the device, with one more at the end: there are no buffers of nothing.
-fn upload<T: DeviceRepr + Default>(stream: &Stream, values: &[T]) -> Result<DeviceBuffer<T>, Error> {
-    Ok(stream.upload(&[values, &[T::default()]].concat())?)
-}
-
-/// All but the one at the end.
-fn all<T: DeviceRepr>(buffer: &DeviceBuffer<T>) -> Result<DeviceSlice<'_, T>, Error> {
-    Ok(buffer.slice(..buffer.len() - 1)?)
-}
-
-fn all_mut<T: DeviceRepr>(buffer: &mut DeviceBuffer<T>) -> Result<DeviceSliceMut<'_, T>, Error> {
-    let len = buffer.len() - 1;
-    Ok(buffer.slice_mut(..len)?)
-}
-
-fn download<T: DeviceRepr>(stream: &Stream, buffer: &DeviceBuffer<T>) -> Result<Vec<T>, Error> {
-    let mut values = stream.download(buffer)?;
-    values.pop();
-    Ok(values)
 }
 
 /// One launch, from the host and back. The result is written whole: it begins as NaN.

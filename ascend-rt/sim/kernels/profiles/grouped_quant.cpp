@@ -37,6 +37,7 @@ public:
         : count_(count), across_(n / kSingleN), cores_(cores), next_(core)
     {
         groups_.SetGlobalBuffer(reinterpret_cast<__gm__ int64_t *>(groups), count);
+        DataCacheCleanAndInvalid<int64_t, CacheLine::ENTIRE_DATA_CACHE, DcciDst::CACHELINE_OUT>(groups_);
         rows_ = static_cast<uint32_t>(groups_.GetValue(0));
     }
     // False at the end.

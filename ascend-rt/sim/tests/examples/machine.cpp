@@ -467,6 +467,7 @@ EXAMPLE(cache_cleaned, "ok")
 
 EXAMPLE(cache_stale, "!stale-cache")
 {
+    cache_clean(0, true, true, "DataCacheCleanAndInvalid", Site::here());
     auto t = gm.fill<float>(64, [](size_t i) { return i; });
     (void)t.GetValue(0);
     order(Pipe::S, Pipe::MTE3);
@@ -479,6 +480,7 @@ EXAMPLE(cache_stale, "!stale-cache")
 
 EXAMPLE(cache_invalidated, "ok")
 {
+    cache_clean(0, true, true, "DataCacheCleanAndInvalid", Site::here());
     auto t = gm.fill<float>(64, [](size_t i) { return i + 1; });
     (void)t.GetValue(0);
     order(Pipe::S, Pipe::MTE3);
@@ -492,8 +494,19 @@ EXAMPLE(cache_invalidated, "ok")
     }
 }
 
+// Program order begins with an empty cache, other orders with one that may hold what an earlier launch has read.
+EXAMPLE(cache_of_an_earlier_launch, "ok")
+{
+    auto t = gm.fill<float>(64, [](size_t i) { return i; });
+    cache_clean(t.twin_addr(), false, true, "DataCacheCleanAndInvalid", Site::here());
+    if (t.GetValue(15) != 15.0f) {
+        fail(Rule::Assert, "GetValue", nullptr, Site::here(), "expected 15");
+    }
+}
+
 EXAMPLE(scalar_reads_memory_before_the_copy_is_done, "!hazard-raw|hazard-war")
 {
+    cache_clean(0, true, true, "DataCacheCleanAndInvalid", Site::here());
     auto t = gm.fill<float>(64, [](size_t i) { return i; });
     fill(Mem::UB, 0);
     order(Pipe::V, Pipe::MTE3);

@@ -35,6 +35,7 @@
 //   13 scalar_without_flag             hazard-raw
 //   13 scalar_after_vector             hazard-raw
 //   14 stale_cache                     stale-cache
+//   14 line_of_an_earlier_launch       stale-cache (in other orders than that of the program)
 //   14 cache_not_cleaned               dirty-cache
 //   15 blocks_beyond_cores             blocks (more blocks than vector cores)
 //   16 index_counts_twice              bounds
@@ -682,9 +683,12 @@ extern "C" __global__ __aicore__ void ok13_scalar_after_vector(GM_ADDR in, GM_AD
 // --- 14 ---
 
 namespace {
-__aicore__ inline void ReadTwice(GM_ADDR in, GM_ADDR out, bool clean)
+__aicore__ inline void ReadTwice(GM_ADDR in, GM_ADDR out, bool enter, bool clean)
 {
     GlobalTensor<float> o = Floats(out, 4096);
+    if (enter) {
+        DataCacheCleanAndInvalid<float, CacheLine::ENTIRE_DATA_CACHE, DcciDst::CACHELINE_OUT>(o);
+    }
     LocalTensor<float> a = Ub(0, 256), b = Ub(1024, 256);
     float before = o.GetValue(3);
     DataCopy(a, Floats(in, 4096), 256);
@@ -709,12 +713,22 @@ __aicore__ inline void ReadTwice(GM_ADDR in, GM_ADDR out, bool clean)
 extern "C" __global__ __aicore__ void bug14_stale_cache(GM_ADDR in, GM_ADDR out, GM_ADDR work)
 {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
-    ReadTwice(in, out, false);
+    ReadTwice(in, out, true, false);
 }
 extern "C" __global__ __aicore__ void ok14_stale_cache(GM_ADDR in, GM_ADDR out, GM_ADDR work)
 {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
-    ReadTwice(in, out, true);
+    ReadTwice(in, out, true, true);
+}
+extern "C" __global__ __aicore__ void bug14_line_of_an_earlier_launch(GM_ADDR in, GM_ADDR out, GM_ADDR work)
+{
+    KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
+    ReadTwice(in, out, false, true);
+}
+extern "C" __global__ __aicore__ void ok14_line_of_an_earlier_launch(GM_ADDR in, GM_ADDR out, GM_ADDR work)
+{
+    KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_AIV_ONLY);
+    ReadTwice(in, out, true, true);
 }
 extern "C" __global__ __aicore__ void bug14_cache_not_cleaned(GM_ADDR in, GM_ADDR out, GM_ADDR work)
 {

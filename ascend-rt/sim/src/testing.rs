@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What tests of an operator on an emulated device have in common. As tests do, these functions panic where something is
+//! not as it must be.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ascend_rt::host::{Chip, Executor, HostConfig};
+use ascend_rt::kernel::Target;
+use ascend_rt::{Arch, Blob, Choice, Context, DeviceBuffer, DeviceRepr, DeviceSlice, DeviceSliceMut, Runtime, Stream};
+
+use crate::image::Image;
+use crate::launch::Mode;
+use crate::rt::{configure, install};
+use crate::settings::Settings;
+
+/// An order of instructions for all launches of the process while it lives. Tests take turns: the order is that of the
+/// process. Timelines that the environment asks for are written.
+#[derive(Debug)]
+pub struct Order(#[allow(dead_code, reason = "held")] MutexGuard<'static, ()>);
+
+impl Order {
+    /// Waits for its turn.
+    ///
+    /// # Panics
+    ///
+    /// A variable of the environment that [`Settings`] reads has a value that means nothing.
+    #[must_use]
+    pub fn new(mode: Mode) -> Self {
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let settings = Settings::from_env().unwrap_or_else(|error| panic!("{error}"));
+        configure(Some(Settings { mode, ..settings }));
+        Self(turn)
+    }
+}
+
+/// Orders of instructions beside that of the program: as many as `SIM_SEEDS` says, `default` without it.
+///
+/// # Panics
+///
+/// `SIM_SEEDS` is no whole number.
+pub fn seeds(default: u64) -> impl Iterator<Item = Mode> {
+    let expect = |text: String| text.parse().unwrap_or_else(|_| panic!("SIM_SEEDS={text:?}: expected a whole number"));
+    (0..std::env::var("SIM_SEEDS").map_or(default, expect)).map(Mode::Chaos)
+}
+
+/// Program order, then those of [`seeds`].
+///
+/// # Panics
+///
+/// Those of [`seeds`].
+pub fn orders(default: u64) -> impl Iterator<Item = Mode> {
+    core::iter::once(Mode::Fast).chain(seeds(default))
+}
+
+/// A context on an emulated chip that takes images of the twin. Tasks run when they are waited for, in the thread that
+/// waits.
+///
+/// # Panics
+///
+/// There is no such chip.
+#[must_use]
+pub fn context(chip: &str) -> Context {
+    install();
+    let preset = Chip::preset(chip).unwrap_or_else(|error| panic!("{chip}: {error:?}"));
+    let config = HostConfig::new().devices(1, preset).executor(Executor::Lazy);
+    let device = Runtime::open(Choice::Host(config)).and_then(|runtime| runtime.device(0));
+    device.and_then(|device| device.isolated()).unwrap_or_else(|error| panic!("{chip}: {error}"))
+}
+
+/// The image of an operator for an architecture.
+///
+/// # Panics
+///
+/// There is none, for the reason that `origin` gives, or it cannot be opened.
+#[must_use]
+pub fn image(blobs: &[Blob], arch: Arch, origin: &str) -> Image {
+    let blob = blobs.iter().find(|blob| blob.target == Target::Twin(arch));
+    let blob = blob.unwrap_or_else(|| panic!("no image for {arch}: {origin}"));
+    Image::load(&blob.bytes).unwrap_or_else(|error| panic!("{arch}: {error}"))
+}
+
+/// The values on the device, with one more at the end: there are no buffers of nothing.
+///
+/// # Errors
+///
+/// Those of the device.
+pub fn upload<T: DeviceRepr + Default>(stream: &Stream, values: &[T]) -> Result<DeviceBuffer<T>, ascend_rt::Error> {
+    stream.upload(&[values, &[T::default()]].concat())
+}
+
+/// What was [uploaded](upload): all but the one at the end.
+///
+/// # Errors
+///
+/// Those of the device.
+pub fn all<T: DeviceRepr>(buffer: &DeviceBuffer<T>) -> Result<DeviceSlice<'_, T>, ascend_rt::Error> {
+    buffer.slice(..buffer.len() - 1)
+}
+
+/// As [`all`], to be written.
+///
+/// # Errors
+///
+/// Those of the device.
+pub fn all_mut<T: DeviceRepr>(buffer: &mut DeviceBuffer<T>) -> Result<DeviceSliceMut<'_, T>, ascend_rt::Error> {
+    let len = buffer.len() - 1;
+    buffer.slice_mut(..len)
+}
+
+/// The values of [`all`].
+///
+/// # Errors
+///
+/// Those of the device.
+pub fn download<T: DeviceRepr>(stream: &Stream, buffer: &DeviceBuffer<T>) -> Result<Vec<T>, ascend_rt::Error> {
+    let mut values = stream.download(buffer)?;
+    values.pop();
+    Ok(values)
+}
