@@ -19,23 +19,25 @@ constexpr uint32_t kRing = 3;
 
 constexpr uint16_t kFull = 0, kFree = 1;
 
-// A [rows16 x 16 rows, k16 x 16 columns] in NZ form to L0A.
-__aicore__ inline void LoadQueries(const LocalTensor<bfloat16_t> &to, const LocalTensor<bfloat16_t> &from, uint32_t rows16, uint32_t k16)
+// A [rows16 x 16 rows, `wide` fractals] in NZ form to L0A.
+template <class T>
+__aicore__ inline void LoadQueries(const LocalTensor<T> &to, const LocalTensor<T> &from, uint32_t rows16, uint32_t wide)
 {
     LoadData2DParams p;
-    p.repeatTimes = static_cast<uint8_t>(k16);
+    p.repeatTimes = static_cast<uint8_t>(wide);
     p.srcStride = static_cast<uint16_t>(rows16);
     p.dstGap = 0;
     p.ifTranspose = false;
     for (uint32_t i = 0; i < rows16; i++) {
-        LoadData(to[i * k16 * kFractal], from[i * kFractal], p);
+        LoadData(to[i * wide * kLane * kWide<T>], from[i * kLane * kWide<T>], p);
     }
 }
-// B [k x n] from a block [n rows, k columns] in NZ form: fractals lie in the order of L0B.
-__aicore__ inline void LoadKeys(const LocalTensor<bfloat16_t> &to, const LocalTensor<bfloat16_t> &from, uint32_t n16, uint32_t k16)
+// B [k x n] from a block [n rows, k of `wide` fractals] in NZ form: fractals lie in the order of L0B.
+template <class T>
+__aicore__ inline void LoadKeys(const LocalTensor<T> &to, const LocalTensor<T> &from, uint32_t n16, uint32_t wide)
 {
     LoadData2DParams p;
-    p.repeatTimes = static_cast<uint8_t>(n16 * k16);
+    p.repeatTimes = static_cast<uint8_t>(n16 * wide);
     p.srcStride = 1;
     p.dstGap = 0;
     p.ifTranspose = false;

@@ -20,23 +20,25 @@ constexpr uint32_t kRing = 2;
 constexpr uint16_t kFull = 0, kFree = 1;
 constexpr uint16_t kSecond = 16; // the flags of the second vector core, as the cube core counts them
 
-// A [rows16 x 16 rows, k16 x 16 columns] in NZ form to L0A.
-__aicore__ inline void LoadQueries(const LocalTensor<bfloat16_t> &to, const LocalTensor<bfloat16_t> &from, uint32_t rows16, uint32_t k16)
+// A [rows16 x 16 rows, `wide` fractals] in NZ form to L0A.
+template <class T>
+__aicore__ inline void LoadQueries(const LocalTensor<T> &to, const LocalTensor<T> &from, uint32_t rows16, uint32_t wide)
 {
     LoadData2DParamsV2 p;
     p.mStartPosition = 0;
     p.kStartPosition = 0;
     p.mStep = static_cast<uint16_t>(rows16);
-    p.kStep = static_cast<uint16_t>(k16);
+    p.kStep = static_cast<uint16_t>(wide);
     p.srcStride = static_cast<int32_t>(rows16);
     p.dstStride = static_cast<uint16_t>(rows16);
     p.ifTranspose = false;
     LoadData(to, from, p);
 }
-// B [k x n] from a block [n rows, k columns] in NZ form: fractals lie in the order of L0B.
-__aicore__ inline void LoadKeys(const LocalTensor<bfloat16_t> &to, const LocalTensor<bfloat16_t> &from, uint32_t n16, uint32_t k16)
+// B [k x n] from a block [n rows, k of `wide` fractals] in NZ form: fractals lie in the order of L0B.
+template <class T>
+__aicore__ inline void LoadKeys(const LocalTensor<T> &to, const LocalTensor<T> &from, uint32_t n16, uint32_t wide)
 {
-    LoadQueries(to, from, n16, k16);
+    LoadQueries(to, from, n16, wide);
 }
 
 constexpr FixpipeConfig kToUb = {CO2Layout::ROW_MAJOR, true};

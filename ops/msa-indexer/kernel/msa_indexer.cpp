@@ -22,25 +22,29 @@ constexpr float kInfinite = 3.4028233e38f;
 constexpr float kNan = 3.4028235e38f;
 static_assert(kInfinite < kNan && kNan < kInfinity, "ranks");
 
-// L1 and L0, in bytes.
-constexpr uint32_t kL1Queries = 0;
-constexpr uint32_t kL1Keys = kL1Queries + kOperand * sizeof(bfloat16_t);
-static_assert(kL1Keys + kKeyStages * kGroup * sizeof(bfloat16_t) <= kL1Bytes, "L1");
-constexpr uint32_t kL0Stage = 32 * 1024; // of L0A and L0B
-static_assert(kOperand * sizeof(bfloat16_t) <= kL0Stage, "L0");
+constexpr uint32_t kL0Stage = 32 * 1024; // of L0A and L0B, bytes
 static_assert(kStages * 2 * kMaxProducts * sizeof(float) <= kL0cBytes, "L0C");
 
 // Events of MTE2 and MTE1: keys 0 to 2, queries 3.
 constexpr int32_t kQueriesEvent = 3;
 
-class CubePart {
+template <class T> class CubePart {
+    static constexpr uint32_t kGroup = kGroupBytes / sizeof(T); // elements
+    static constexpr uint32_t kL0 = kL0Stage / sizeof(T);
+    // L1, in bytes.
+    static constexpr uint32_t kL1Queries = 0;
+    static constexpr uint32_t kL1Keys = kL1Queries + kOperand * sizeof(T);
+    static_assert(kL1Keys + kKeyStages * kGroupBytes <= kL1Bytes, "L1");
+
 public:
-    __aicore__ inline void Init(const Shape &s, GM_ADDR q, GM_ADDR k, GM_ADDR table, GM_ADDR workspace)
+    __aicore__ inline void Init(const Shape &s, GM_ADDR q, GM_ADDR k, GM_ADDR table, GM_ADDR status, GM_ADDR workspace)
     {
         s_ = &s;
         const uint32_t core = static_cast<uint32_t>(GetBlockIdx());
-        q_.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(q));
-        k_.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(k));
+        found_ = core == 0 && s.clamped ? kClamped : 0;
+        status_.SetGlobalBuffer(reinterpret_cast<__gm__ uint32_t *>(status) + core * kStatusWords, kStatusWords);
+        q_.SetGlobalBuffer(reinterpret_cast<__gm__ T *>(q));
+        k_.SetGlobalBuffer(reinterpret_cast<__gm__ T *>(k));
         if (s.tiles == 1) {
             // Read once.
             k_.SetL2CacheHint(CacheMode::CACHE_MODE_DISABLE);
@@ -49,13 +53,13 @@ public:
         ahead_.Init(s, core);
         units_.Init(s, core);
         side_.Init(s, workspace, core);
-        queries_ = LocalTensor<bfloat16_t>(TPosition::A1, kL1Queries, kOperand);
+        queries_ = LocalTensor<T>(TPosition::A1, kL1Queries, kOperand);
         for (uint32_t i = 0; i < kKeyStages; i++) {
-            keys_[i] = LocalTensor<bfloat16_t>(TPosition::B1, kL1Keys + i * kGroup * sizeof(bfloat16_t), kGroup);
+            keys_[i] = LocalTensor<T>(TPosition::B1, kL1Keys + i * kGroupBytes, kGroup);
         }
         for (uint32_t i = 0; i < kStages; i++) {
-            left_[i] = LocalTensor<bfloat16_t>(TPosition::A2, i * kL0Stage, kOperand);
-            right_[i] = LocalTensor<bfloat16_t>(TPosition::B2, i * kL0Stage, kOperand);
+            left_[i] = LocalTensor<T>(TPosition::A2, i * kL0Stage, kL0);
+            right_[i] = LocalTensor<T>(TPosition::B2, i * kL0Stage, kL0);
             products_[i] = LocalTensor<float>(TPosition::CO1, i * 2 * kMaxProducts * sizeof(float), 2 * kMaxProducts);
         }
     }
@@ -71,11 +75,11 @@ public:
         SetFlag<HardEvent::FIX_M>(0);
         SetFlag<HardEvent::FIX_M>(1);
         // With an odd number of rows the vector cores work on one more, which must hold numbers.
-        InitConstValueParams<bfloat16_t> zero;
+        InitConstValueParams<T> zero;
         zero.repeatTimes = 1;
-        zero.blockNum = static_cast<uint16_t>(kOperand / kLane);
+        zero.blockNum = static_cast<uint16_t>(kOperand / kWide<T>);
         zero.dstGap = 0;
-        zero.initValue = static_cast<bfloat16_t>(0.0f);
+        zero.initValue = static_cast<T>(0.0f);
         Fill(queries_, zero);
         PipeBarrier<PIPE_MTE2>();
 
@@ -110,12 +114,15 @@ public:
         WaitFlag<HardEvent::FIX_M>(0);
         WaitFlag<HardEvent::FIX_M>(1);
         side_.End();
+        if (found_ != 0) {
+            status_.SetValue(0, status_.GetValue(0) | found_);
+            DataCacheCleanAndInvalid<uint32_t, CacheLine::SINGLE_CACHE_LINE, DcciDst::CACHELINE_OUT>(status_);
+        }
     }
 
 private:
     // Rows of head_dim elements to NZ form with `rows16` rows.
-    __aicore__ inline void LoadRows(const LocalTensor<bfloat16_t> &to, const GlobalTensor<bfloat16_t> &from, uint32_t rows,
-                                    uint32_t rows16)
+    __aicore__ inline void LoadRows(const LocalTensor<T> &to, const GlobalTensor<T> &from, uint32_t rows, uint32_t rows16)
     {
         Nd2NzParams p;
         p.ndNum = 1;
@@ -145,7 +152,9 @@ private:
             if (t.has_table != 0) {
                 const int32_t found = table_.GetValue(block);
                 // What is no page is nobody's: what comes out then is of no use, but nothing else is read.
-                page = found >= 0 && static_cast<uint32_t>(found) < t.pages ? static_cast<uint64_t>(found) : 0;
+                const bool isPage = found >= 0 && static_cast<uint32_t>(found) < t.pages;
+                page = isPage ? static_cast<uint64_t>(found) : 0;
+                found_ |= isPage ? 0 : kBadIndex;
             }
             LoadRows(keys_[loadStage_][i * s_->block16 * s_->dim16], k_[page * t.block * t.head_dim],
                      Least(t.block, seen - block * t.block), s_->block16);
@@ -156,24 +165,32 @@ private:
 
     __aicore__ inline void Multiply(const Unit &unit)
     {
-        const uint32_t rows = 2 * s_->Half(unit.tile), rows16 = Up16(rows);
+        const uint32_t rows = 2 * s_->Half(unit.tile), rows16 = Up16(rows), dim = s_->t.head_dim;
+        // Of queries and keys that fit a stage of L0 side by side: all of BF16.
+        const uint32_t step = kL0 / Most(rows16, s_->block16) / kLane * kLane;
         WaitFlag<HardEvent::FIX_M>(productStage_);
         WaitFlag<HardEvent::MTE2_MTE1>(keyStage_);
         for (uint32_t i = 0; i < unit.count; i++) {
-            WaitFlag<HardEvent::M_MTE1>(stage_);
-            LoadQueries(left_[stage_], queries_, Up16(s_->Queries(unit.tile) * s_->t.heads) / kLane, s_->dim16 / kLane);
-            LoadKeys(right_[stage_], keys_[keyStage_][i * s_->block16 * s_->dim16], s_->block16 / kLane, s_->dim16 / kLane);
-            SetFlag<HardEvent::MTE1_M>(stage_);
-            WaitFlag<HardEvent::MTE1_M>(stage_);
-            MmadParams p;
-            p.m = static_cast<uint16_t>(rows);
-            // Columns beyond the keys come of what lay in L1; the vector cores overwrite them.
-            p.n = static_cast<uint16_t>(s_->block16);
-            p.k = static_cast<uint16_t>(s_->t.head_dim);
-            p.cmatrixInitVal = true;
-            Mmad(products_[productStage_][i * rows16 * s_->block16], left_[stage_], right_[stage_], p);
-            SetFlag<HardEvent::M_MTE1>(stage_);
-            stage_ = 1 - stage_;
+            for (uint32_t k = 0; k < dim; k += step) {
+                const uint32_t size = Least(step, dim - k), wide = Ceil(size, kWide<T>);
+                WaitFlag<HardEvent::M_MTE1>(stage_);
+                LoadQueries(left_[stage_], queries_[k * rows16], rows16 / kLane, wide);
+                LoadKeys(right_[stage_], keys_[keyStage_][i * s_->block16 * s_->dim16 + k * s_->block16], s_->block16 / kLane, wide);
+                SetFlag<HardEvent::MTE1_M>(stage_);
+                WaitFlag<HardEvent::MTE1_M>(stage_);
+                MmadParams p;
+                p.m = static_cast<uint16_t>(rows);
+                // Columns beyond the keys come of what lay in L1; the vector cores overwrite them.
+                p.n = static_cast<uint16_t>(s_->block16);
+                p.k = static_cast<uint16_t>(size);
+                p.cmatrixInitVal = k == 0;
+                if (k > 0) {
+                    PipeBarrier<PIPE_M>();
+                }
+                Mmad(products_[productStage_][i * rows16 * s_->block16], left_[stage_], right_[stage_], p);
+                SetFlag<HardEvent::M_MTE1>(stage_);
+                stage_ = 1 - stage_;
+            }
         }
         SetFlag<HardEvent::MTE1_MTE2>(keyStage_);
         keyStage_ = (keyStage_ + 1) % static_cast<int32_t>(kKeyStages);
@@ -186,9 +203,11 @@ private:
     }
 
     const Shape *s_;
-    GlobalTensor<bfloat16_t> q_, k_;
+    uint32_t found_; // bits of the status
+    GlobalTensor<T> q_, k_;
     GlobalTensor<int32_t> table_;
-    LocalTensor<bfloat16_t> queries_, keys_[kKeyStages], left_[kStages], right_[kStages];
+    GlobalTensor<uint32_t> status_;
+    LocalTensor<T> queries_, keys_[kKeyStages], left_[kStages], right_[kStages];
     LocalTensor<float> products_[kStages];
     Units units_, ahead_;
     CubeSide side_;
@@ -556,15 +575,25 @@ private:
     VectorSide side_;
 };
 
-__aicore__ inline void Run(GM_ADDR q, GM_ADDR k, GM_ADDR table, GM_ADDR first, GM_ADDR ids, GM_ADDR scores, GM_ADDR workspace,
-                           GM_ADDR tiling)
+template <class T>
+__aicore__ inline void Multiply(const Shape &shape, GM_ADDR q, GM_ADDR k, GM_ADDR table, GM_ADDR status, GM_ADDR workspace)
+{
+    CubePart<T> part;
+    part.Init(shape, q, k, table, status, workspace);
+    part.Process();
+}
+
+__aicore__ inline void Run(GM_ADDR q, GM_ADDR k, GM_ADDR table, GM_ADDR first, GM_ADDR ids, GM_ADDR scores, GM_ADDR status,
+                           GM_ADDR workspace, GM_ADDR tiling)
 {
     Shape shape;
     shape.Init(first, tiling);
     if ASCEND_IS_AIC {
-        CubePart part;
-        part.Init(shape, q, k, table, workspace);
-        part.Process();
+        if (shape.t.dtype == 0) {
+            Multiply<bfloat16_t>(shape, q, k, table, status, workspace);
+        } else {
+            Multiply<float>(shape, q, k, table, status, workspace);
+        }
     }
     if ASCEND_IS_AIV {
         VectorPart part;
@@ -576,8 +605,8 @@ __aicore__ inline void Run(GM_ADDR q, GM_ADDR k, GM_ADDR table, GM_ADDR first, G
 } // namespace indexer
 
 extern "C" __global__ __aicore__ void msa_indexer(GM_ADDR q, GM_ADDR k, GM_ADDR table, GM_ADDR first, GM_ADDR ids, GM_ADDR scores,
-                                                  GM_ADDR workspace, GM_ADDR tiling)
+                                                  GM_ADDR status, GM_ADDR workspace, GM_ADDR tiling)
 {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_MIX_AIC_1_2);
-    indexer::Run(q, k, table, first, ids, scores, workspace, tiling);
+    indexer::Run(q, k, table, first, ids, scores, status, workspace, tiling);
 }

@@ -13,17 +13,22 @@ namespace indexer {
 using namespace AscendC;
 
 constexpr uint32_t kLane = 16; // rows and columns of a fractal
-constexpr uint32_t kFractal = kLane * kLane;
+constexpr uint32_t kFractal = kLane * kLane; // of products
+template <class T> constexpr uint32_t kWide = 32 / sizeof(T); // columns of a fractal of queries or keys
 constexpr uint32_t kMaxRows = 128; // of a tile: queries times heads
 constexpr uint32_t kMaxHalf = kMaxRows / 2; // of a vector core
 constexpr uint32_t kMaxProducts = 8192; // of a unit, for one vector core
 constexpr uint32_t kOperand = 128 * 128; // elements of queries of a tile, and of a block, at most
-constexpr uint32_t kGroup = 512 * 128; // elements of a group of blocks, at most
+constexpr uint32_t kGroupBytes = 128 * 1024; // of a group of blocks, at most
 constexpr uint32_t kMaxGroup = 16; // blocks
 constexpr uint32_t kMaxBlocks = 4096; // of a sequence
 constexpr uint32_t kMaxTop = 64;
 constexpr uint32_t kKeyStages = 3;
 constexpr uint32_t kStages = 2; // of L0, of L0C
+
+// Bits of a status word, and words of each cube core: a line of the data cache.
+constexpr uint32_t kClamped = 1, kBadIndex = 2;
+constexpr uint32_t kStatusWords = 16;
 
 __aicore__ inline uint32_t Least(uint32_t a, uint32_t b) { return a < b ? a : b; }
 __aicore__ inline uint32_t Most(uint32_t a, uint32_t b) { return a < b ? b : a; }
@@ -34,6 +39,7 @@ __aicore__ inline uint32_t Up16(uint32_t a) { return (a + 15) / 16 * 16; }
 struct Shape {
     MsaIndexerTiling t;
     uint32_t start;
+    bool clamped; // the position of the first query was none
     uint32_t block16, dim16;
     uint32_t tiles;
     uint32_t blocks; // launched
@@ -53,6 +59,7 @@ struct Shape {
         DataCacheCleanAndInvalid<int32_t, CacheLine::ENTIRE_DATA_CACHE, DcciDst::CACHELINE_OUT>(place);
         const int32_t found = place.GetValue(0);
         start = found < 0 ? 0 : Least(static_cast<uint32_t>(found), t.capacity * t.block - t.queries);
+        clamped = static_cast<uint32_t>(found) != start;
         block16 = Up16(t.block);
         dim16 = Up16(t.head_dim);
         tiles = Ceil(t.queries, t.tile_queries);

@@ -24,6 +24,8 @@ struct MsaIndexerTiling {
     uint32_t group_blocks; // blocks that are worked on at once
     uint32_t pages; // there are; a launch says it
     uint32_t want_scores; // 1: somebody reads the scores of queries that see no more than top_k; a launch says it
+    uint32_t dtype; // 0: BF16, 1: F32
+    uint32_t reserved;
 };
 
 #endif

@@ -4,8 +4,9 @@
 //!
 //! The position of the first query and the block table are read by the device when a launch runs, so a launch may be
 //! captured once and replayed while the sequence grows. An entry of the block table that is no page is taken for page 0,
-//! and a position beyond the capacity for the last one that fits. Queries and keys are BF16. Of equal scores the lower id is
-//! taken, as everywhere, and NaN ranks before all numbers, as far as the maximum of the chip keeps it: that of the twin does.
+//! and a position beyond the capacity for the last one that fits; [`Plan::take_status`] tells of either. Queries and keys are
+//! both BF16 or both F32. Of equal scores the lower id is taken, as everywhere, and NaN ranks before all numbers, as far as the
+//! maximum of the chip keeps it: that of the twin does.
 //!
 //! ```no_run
 //! use ascend_rt::{Choice, Runtime};
@@ -34,8 +35,9 @@
 
 use crate::error::Error;
 use crate::shape::{IndexerDims, check_len};
-pub use crate::tiling::{Kind, MsaIndexerTiling, Split, Use, budget};
-use ascend_rt::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Kernel, Launch, Module, Queue, Stream, kernel};
+use crate::tiling::STATUS_WORDS;
+pub use crate::tiling::{Format, Kind, MsaIndexerTiling, Split, Use, budget};
+use ascend_rt::{DeviceBuffer, DeviceRepr, DeviceSlice, DeviceSliceMut, Kernel, Launch, Module, Queue, Stream, kernel};
 use half::bf16;
 
 include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
@@ -43,12 +45,13 @@ include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
 kernel! {
     /// `kernel/msa_indexer.cpp`.
     pub(crate) kernel MsaIndexer("msa_indexer") on mix(2) with barrier {
-        q: in bf16,
-        k: in bf16,
+        q: in u8,
+        k: in u8,
         table: in i32,
         first: in i32,
         ids: inout i32,
         scores: inout f32,
+        status: inout u32,
         workspace: workspace,
         tiling: tiling MsaIndexerTiling,
     }
@@ -72,13 +75,33 @@ pub fn blobs() -> &'static [ascend_rt::Blob] {
     BLOBS
 }
 
+/// A number format that the kernel takes.
+pub trait Value: DeviceRepr + sealed::Sealed {
+    /// Which it is.
+    const FORMAT: Format;
+}
+
+impl Value for bf16 {
+    const FORMAT: Format = Format::Bf16;
+}
+
+impl Value for f32 {
+    const FORMAT: Format = Format::F32;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for half::bf16 {}
+    impl Sealed for f32 {}
+}
+
 /// The arguments of a launch, all on the device.
 #[derive(Debug)]
-pub struct Call<'a> {
+pub struct Call<'a, T: Value = bf16> {
     /// `[queries, heads, D]`.
-    pub queries: DeviceSlice<'a, bf16>,
+    pub queries: DeviceSlice<'a, T>,
     /// `[blocks, block, D]`, or `[pages, block, D]` with a block table.
-    pub keys: DeviceSlice<'a, bf16>,
+    pub keys: DeviceSlice<'a, T>,
     /// `[blocks]`, where the plan is for pages.
     pub block_table: Option<DeviceSlice<'a, i32>>,
     /// `[1]`: the position of the first query; the others follow it.
@@ -90,14 +113,25 @@ pub struct Call<'a> {
     pub scores: Option<DeviceSliceMut<'a, f32>>,
 }
 
+/// What launches have met that the host cannot see beforehand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// The position of the first query was negative, or left no room for the others, and was clamped.
+    pub clamped: bool,
+    /// An entry of the block table was no page, and page 0 was read in its place.
+    pub index: bool,
+}
+
 /// All that launches of one kind need: the loaded kernel, its tiling and its scratch memory.
 #[derive(Debug)]
 pub struct Plan {
     kernel: Kernel<MsaIndexer<'static>>,
     split: Split,
+    of_f32: Split,
     dims: IndexerDims,
     kind: Kind,
     scores: DeviceBuffer<f32>,
+    status: DeviceBuffer<u32>,
     workspace: DeviceBuffer<u8>,
 }
 
@@ -114,20 +148,24 @@ impl Plan {
         if ![ascend_rt::Arch::DAV_2201, ascend_rt::Arch::DAV_3510].contains(&arch) {
             return Err(Error::Architecture { found: arch.to_string() });
         }
-        let split = Split::new(dims, kind, facts.cube_cores.map_or(1, |fact| fact.value))?;
+        let cores = facts.cube_cores.map_or(1, |fact| fact.value);
+        let split = Split::new(dims, kind, cores)?;
+        let of_f32 = Split::of_format(dims, kind, cores, Format::F32)?;
         let kernel = Module::load(context, BLOBS)?.kernel::<MsaIndexer>()?;
         let scores = kind.queries * dims.selections() * kind.blocks;
         Ok(Self {
             kernel,
             split,
+            of_f32,
             dims: *dims,
             kind: *kind,
             scores: stream.upload(&vec![0.0; scores.max(1)])?,
-            workspace: context.alloc(split.workspace.max(512))?,
+            status: stream.upload(&vec![0; STATUS_WORDS * cores.max(1) as usize])?,
+            workspace: context.alloc(split.workspace.max(of_f32.workspace).max(512))?,
         })
     }
 
-    /// How the work is cut.
+    /// How the work is cut where the values are BF16.
     #[must_use]
     pub fn split(&self) -> &Split {
         &self.split
@@ -138,7 +176,7 @@ impl Plan {
     /// # Errors
     /// A length does not fit the plan, or the launch is refused.
     #[allow(unsafe_code, reason = "launching is a promise about the kernel")]
-    pub fn launch(&mut self, queue: &impl Queue, call: Call<'_>) -> Result<(), Error> {
+    pub fn launch<T: Value>(&mut self, queue: &impl Queue, call: Call<'_, T>) -> Result<(), Error> {
         let Call { queries, keys, block_table, first, ids, scores } = call;
         let (IndexerDims { heads, head_dim, block, topk, .. }, Kind { queries: count, blocks, paged }) =
             (self.dims, self.kind);
@@ -162,18 +200,23 @@ impl Plan {
             }
             None => check_len("keys", &[blocks, block, head_dim], keys.len())?,
         }
-        if self.split.blocks == 0 {
+        let split = match T::FORMAT {
+            Format::Bf16 => &self.split,
+            Format::F32 => &self.of_f32,
+        };
+        if split.blocks == 0 {
             return Ok(());
         }
         let tiling = MsaIndexerTiling {
             // An entry of the table cannot name more.
             pages: u32::try_from(keys.len() / page).unwrap_or(u32::MAX),
             want_scores: u32::from(scores.is_some()),
-            ..self.split.tiling
+            ..split.tiling
         };
+        let launch = Launch::blocks(split.blocks).named("msa_indexer");
         let args = MsaIndexer {
-            q: queries,
-            k: keys,
+            q: queries.cast()?,
+            k: keys.cast()?,
             table: match block_table {
                 Some(table) => table,
                 None => (&first).into(),
@@ -181,13 +224,26 @@ impl Plan {
             first: (&first).into(),
             ids,
             scores: scores.unwrap_or((&mut self.scores).into()),
+            status: (&mut self.status).into(),
             workspace: (&mut self.workspace).into(),
             tiling,
         };
-        let launch = Launch::blocks(self.split.blocks).named("msa_indexer");
         // SAFETY: the lengths were checked against the tiling, which fits the workspace. The kernel clamps the position to
         // the capacity, and reads no page that there is not.
         unsafe { self.kernel.launch(queue, launch, args) }?;
         Ok(())
+    }
+
+    /// What launches since the last call have met. Waits for the stream.
+    ///
+    /// # Errors
+    /// The stream has failed.
+    pub fn take_status(&mut self, stream: &Stream) -> Result<Status, Error> {
+        let words = stream.download(&self.status)?;
+        let bits = words.iter().step_by(STATUS_WORDS).fold(0, |all, word| all | word);
+        if bits != 0 {
+            stream.upload_to(&vec![0; words.len()], &mut self.status)?;
+        }
+        Ok(Status { clamped: bits & 1 != 0, index: bits & 2 != 0 })
     }
 }

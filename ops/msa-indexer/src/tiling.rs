@@ -10,8 +10,8 @@ use ascend_rt::Arch;
 pub const TILE_ROWS: u32 = 128;
 /// The most elements of the queries of a tile, and of a block, with sizes rounded up to 16.
 pub const OPERAND: u32 = 128 * 128;
-/// The most elements of a group of blocks.
-pub const GROUP: u32 = 512 * 128;
+/// The most bytes of a group of blocks.
+pub const GROUP_BYTES: u32 = 128 << 10;
 /// The most blocks of a group.
 pub const GROUP_BLOCKS: u32 = 16;
 /// The most products of a unit, for one of two vector cores.
@@ -24,6 +24,8 @@ pub const TOP_K: u32 = 64;
 pub const HEADS: u32 = 16;
 /// The most values of a head, and keys of a block.
 pub const SIDE: u32 = 256;
+/// 32-bit words of the status of one cube core.
+pub const STATUS_WORDS: usize = 16;
 /// Places for products between the cores of a block.
 const RING: u64 = 3;
 
@@ -62,7 +64,20 @@ ascend_rt::tiling! {
         pub pages: u32,
         /// 1: somebody reads the scores of queries that see no more than `top_k` blocks; a launch says it.
         pub want_scores: u32,
+        /// 0: BF16, 1: F32.
+        pub dtype: u32,
+        /// Nothing.
+        pub reserved: u32,
     }
+}
+
+/// The number format of queries and keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// BF16.
+    Bf16,
+    /// F32, multiplied on the F32 cube.
+    F32,
 }
 
 /// What a call is like, apart from its values.
@@ -87,8 +102,8 @@ pub struct Use {
     pub capacity: u32,
 }
 
-/// What the kernel takes of the memories of a core; no size of a call changes it. `None` where there is no kernel for the
-/// architecture. The kernel asserts the same sums when it is compiled.
+/// What the kernel takes of the memories of a core with BF16 values; no size of a call changes it, and F32 queries take 32
+/// KiB more of L1. `None` where there is no kernel for the architecture. The kernel asserts the same sums when it is compiled.
 #[must_use]
 pub fn budget(arch: Arch) -> Option<[Use; 5]> {
     let [l1, l0c, ub, l1_all, l0c_all, ub_all] = match arch.number() {
@@ -119,12 +134,24 @@ pub struct Split {
 }
 
 impl Split {
-    /// For a chip with so many cube cores.
+    /// For BF16 values on a chip with so many cube cores.
     ///
     /// # Errors
     /// A size is more than the kernel can hold, or there are more queries than keys.
     pub fn new(dims: &IndexerDims, kind: &Kind, cores: u32) -> Result<Self, Error> {
+        Self::of_format(dims, kind, cores, Format::Bf16)
+    }
+
+    /// For values of a format.
+    ///
+    /// # Errors
+    /// Those of [`Split::new`].
+    pub fn of_format(dims: &IndexerDims, kind: &Kind, cores: u32, format: Format) -> Result<Self, Error> {
         dims.check()?;
+        let (dtype, bytes) = match format {
+            Format::Bf16 => (0, 2),
+            Format::F32 => (1, 4),
+        };
         let most = |what, found: usize, most: u32| match u32::try_from(found) {
             Ok(found) if found <= most => Ok(found),
             _ => Err(Error::DeviceSize { what, most: most as usize, found }),
@@ -149,7 +176,7 @@ impl Split {
             .min(512 / block16)
             .min(PRODUCTS / (half * block16))
             .min(2 * PRODUCTS / (rows16 * block16))
-            .min(GROUP / (block16 * dim16))
+            .min(GROUP_BYTES / (bytes * block16 * dim16))
             .max(1);
         let init_blocks = (dims.init_blocks.min(dims.topk)) as u32;
         let shared = dims.reduce == HeadReduce::Shared;
@@ -170,6 +197,8 @@ impl Split {
             group_blocks,
             pages: 0,
             want_scores: 1,
+            dtype,
+            reserved: 0,
         };
         if queries == 0 {
             return Ok(Self { tiling, blocks: 0, workspace: 0 });

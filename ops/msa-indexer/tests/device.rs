@@ -9,22 +9,14 @@ use msa_indexer::ascend_rt::Stream;
 use msa_indexer::ascend_sim::Mode;
 pub(crate) use msa_indexer::ascend_sim::testing::{Order, context};
 use msa_indexer::ascend_sim::testing::{all, all_mut, download, orders, upload};
-use msa_indexer::npu::{Call, Kind, Plan};
+use msa_indexer::npu::{Call, Kind, Plan, Status, Value};
 
-/// BF16 values, of which the kernel takes no others.
-pub(crate) fn bf16s(data: &Data) -> &[bf16] {
-    match data {
-        Data::Bf16(values) => values,
-        Data::F32(_) => panic!("the kernel takes BF16"),
-    }
-}
-
-/// The pages and the block table of a sequence, with room that is NaN; in a row, the pages are the blocks.
-pub(crate) fn pages(setup: &Setup, paged: bool) -> (Vec<bf16>, Vec<i32>) {
-    let (keys, dims) = (bf16s(&setup.keys), &setup.dims);
+/// The pages and the block table of a sequence, with room that is `nan`; in a row, the pages are the blocks.
+pub(crate) fn pages<T: Copy>(setup: &Setup, keys: &[T], nan: T, paged: bool) -> (Vec<T>, Vec<i32>) {
+    let dims = &setup.dims;
     let (blocks, page) = (dims.blocks(setup.length()), dims.block * dims.head_dim);
     let count = if paged { 2 * blocks + 1 } else { blocks };
-    let mut pages = vec![bf16::NAN; count * page];
+    let mut pages = vec![nan; count * page];
     let mut table = Vec::new();
     for (block, keys) in keys.chunks(page).enumerate() {
         let at = if paged { 2 * (blocks - 1 - block) + 1 } else { block };
@@ -61,11 +53,27 @@ pub(crate) fn run(chip: &str, setup: &Setup) -> Result<Output, String> {
 
 /// One launch, from the host and back.
 pub(crate) fn launch(stream: &Stream, setup: &Setup, paged: bool, wanted: bool) -> Result<Output, Error> {
+    match (&setup.queries, &setup.keys) {
+        (Data::Bf16(queries), Data::Bf16(keys)) => launch_of(stream, setup, queries, keys, bf16::NAN, paged, wanted),
+        (Data::F32(queries), Data::F32(keys)) => launch_of(stream, setup, queries, keys, f32::NAN, paged, wanted),
+        _ => panic!("the kernel takes queries and keys of one format"),
+    }
+}
+
+fn launch_of<T: Value + Default>(
+    stream: &Stream,
+    setup: &Setup,
+    queries: &[T],
+    keys: &[T],
+    nan: T,
+    paged: bool,
+    wanted: bool,
+) -> Result<Output, Error> {
     let (dims, length, count) = (&setup.dims, setup.length(), setup.count());
     let kind = Kind { queries: count, blocks: dims.blocks(length), paged };
     let mut plan = Plan::new(stream, dims, &kind)?;
-    let (pages, table) = pages(setup, paged);
-    let queries = upload(stream, bf16s(&setup.queries))?;
+    let (pages, table) = pages(setup, keys, nan, paged);
+    let queries = upload(stream, queries)?;
     let (keys, table, first) =
         (upload(stream, &pages)?, upload(stream, &table)?, upload(stream, &[setup.start as i32])?);
     let [_, selections, width] = dims.ids_shape(count, length);
@@ -80,5 +88,6 @@ pub(crate) fn launch(stream: &Stream, setup: &Setup, paged: bool, wanted: bool) 
         scores: wanted.then(|| all_mut(&mut scores)).transpose()?,
     };
     plan.launch(stream, call)?;
+    assert_eq!(plan.take_status(stream)?, Status::default());
     Ok(Output { ids: download(stream, &ids)?, scores: download(stream, &scores)? })
 }

@@ -2,12 +2,12 @@
 
 //! Launches on the twin: special values, wrong calls, and what a graph follows.
 
-use crate::device::{Order, bf16s, context, launch, pages};
+use crate::device::{Order, context, launch, pages};
 use crate::fixture::{Data, Setup};
 use half::bf16;
 use msa_indexer::ascend_rt::CaptureMode;
 use msa_indexer::ascend_sim::Mode;
-use msa_indexer::npu::{Call, Kind, Plan};
+use msa_indexer::npu::{Call, Kind, Plan, Status};
 use msa_indexer::{Error, HeadReduce, IndexerDims};
 
 const CHIPS: [&str; 2] = ["Ascend910B3", "Ascend950PR_9589"];
@@ -20,6 +20,11 @@ const DIMS: IndexerDims = IndexerDims {
     local_blocks: 1,
     reduce: HeadReduce::PerKvHead,
 };
+
+fn bf16s(data: &Data) -> &[bf16] {
+    let Data::Bf16(values) = data else { unreachable!("decode has BF16 values") };
+    values
+}
 
 /// Infinite scores are scores like others, in both directions; forced blocks stand above them.
 #[test]
@@ -82,7 +87,7 @@ fn a_captured_launch_follows_the_position() {
         let mut stream = context(chip).stream().unwrap();
         let kind = Kind { queries: 1, blocks: 20, paged: true };
         let mut plan = Plan::new(&stream, &DIMS, &kind).unwrap();
-        let (pages, table) = pages(&setup, true);
+        let (pages, table) = pages(&setup, bf16s(&setup.keys), bf16::NAN, true);
         let (q, k, table) = (
             stream.upload(bf16s(&setup.queries)).unwrap(),
             stream.upload(&pages).unwrap(),
@@ -121,6 +126,47 @@ fn a_captured_launch_follows_the_position() {
                 assert!(row[expected.len()..].iter().all(|id| *id == -1), "{chip} at {position}: {row:?}");
             }
         }
+    }
+}
+
+/// What the device does not take at its word, it says when it is asked, once.
+#[test]
+fn positions_and_pages_that_are_none_are_reported() {
+    let _order = Order::new(Mode::Fast);
+    for chip in CHIPS {
+        let setup = Setup::decode(DIMS, 400, 6);
+        let stream = context(chip).stream().unwrap();
+        let mut plan = Plan::new(&stream, &DIMS, &Kind { queries: 1, blocks: 20, paged: true }).unwrap();
+        let (pages, good) = pages(&setup, bf16s(&setup.keys), bf16::NAN, true);
+        let (q, k) = (stream.upload(bf16s(&setup.queries)).unwrap(), stream.upload(&pages).unwrap());
+        let (mut table, mut first) = (stream.upload(&good).unwrap(), stream.upload(&[399]).unwrap());
+        let mut ids = stream.upload(&[7; 12]).unwrap();
+        let mut of = |position: i32, page: i32| {
+            let table_now = [&good[..11], &[page], &good[12..]].concat();
+            stream.upload_to(&table_now, &mut table).unwrap();
+            stream.upload_to(&[position], &mut first).unwrap();
+            let call = Call {
+                queries: (&q).into(),
+                keys: (&k).into(),
+                block_table: Some((&table).into()),
+                first: (&first).into(),
+                ids: (&mut ids).into(),
+                scores: None,
+            };
+            plan.launch(&stream, call).unwrap();
+            let found = plan.take_status(&stream).unwrap();
+            assert_eq!(plan.take_status(&stream).unwrap(), Status::default(), "{chip}");
+            (found.clamped, found.index)
+        };
+        let last = pages.len() as i32 / 800 - 1;
+        assert_eq!(of(399, last), (false, false), "{chip}");
+        for (position, page, expected) in
+            [(400, 0, (true, false)), (-1, 0, (true, false)), (399, last + 1, (false, true)), (399, -1, (false, true))]
+        {
+            assert_eq!(of(position, page), expected, "{chip} at {position}, page {page}");
+        }
+        // No query sees block 11.
+        assert_eq!(of(100, -1), (false, false), "{chip}");
     }
 }
 

@@ -25,6 +25,8 @@ fn kernel_and_host_lay_the_tiling_out_alike() {
         group_blocks: u32,
         pages: u32,
         want_scores: u32,
+        dtype: u32,
+        reserved: u32,
     });
     assert_eq!(tiling::fields(include_str!("../kernel/tiling.h"), "MsaIndexerTiling").unwrap(), host);
 }

@@ -2,13 +2,15 @@
 
 //! Every synchronisation of the kernel is needed, and what the kernel is predicted to take.
 
-use crate::device::{bf16s, pages};
-use crate::fixture::Setup;
+use crate::device::pages;
+use crate::fixture::{Data, Setup};
+use half::bf16;
 use msa_indexer::ascend_rt::Arch;
+use msa_indexer::ascend_rt::zerocopy::IntoBytes;
 use msa_indexer::ascend_sim::cost::{Options, simulate};
 use msa_indexer::ascend_sim::testing::image;
 use msa_indexer::ascend_sim::{Args, Chip, Image, Launch, mutants};
-use msa_indexer::npu::{Kind, Split, blobs, budget, twin_origin};
+use msa_indexer::npu::{Format, Kind, Split, blobs, budget, twin_origin};
 use msa_indexer::{HeadReduce, IndexerDims};
 use std::collections::BTreeMap;
 
@@ -16,19 +18,32 @@ use std::collections::BTreeMap;
 fn with_launch<R>(image: &Image, chip: &str, setup: &Setup, cores: u32, body: impl FnOnce(&mut Launch<'_>) -> R) -> R {
     let (dims, length, count) = (&setup.dims, setup.length(), setup.count());
     let kind = Kind { queries: count, blocks: dims.blocks(length), paged: true };
-    let mut split = Split::new(dims, &kind, cores).unwrap();
-    let (pages, table) = pages(setup, true);
-    split.tiling.pages = (pages.len() / (dims.block * dims.head_dim)) as u32;
+    let bits = |values: &[bf16]| values.iter().flat_map(|value| value.to_bits().to_ne_bytes()).collect::<Vec<_>>();
+    let (format, queries, (pages, table)) = match (&setup.queries, &setup.keys) {
+        (Data::Bf16(queries), Data::Bf16(keys)) => {
+            let (pages, table) = pages(setup, keys, bf16::NAN, true);
+            (Format::Bf16, bits(queries), (bits(&pages), table))
+        }
+        (Data::F32(queries), Data::F32(keys)) => {
+            let (pages, table) = pages(setup, keys, f32::NAN, true);
+            (Format::F32, queries.as_bytes().to_vec(), (pages.as_bytes().to_vec(), table))
+        }
+        _ => unreachable!("one format for both"),
+    };
+    let mut split = Split::of_format(dims, &kind, cores, format).unwrap();
+    split.tiling.pages = 2 * kind.blocks as u32 + 1;
+    let mut status = vec![0u32; 16 * split.blocks as usize];
     let [_, selections, width] = dims.ids_shape(count, length);
     let (mut ids, mut scores) = (vec![0; count * selections * width], vec![0.0f32; count * selections * kind.blocks]);
     let (first, tiling) = ([setup.start as i32], [split.tiling]);
     let args = Args::new()
-        .input(bf16s(&setup.queries))
+        .input(&queries)
         .input(&pages)
         .input(&table)
         .input(&first)
         .buffer(&mut ids)
         .buffer(&mut scores)
+        .buffer(&mut status)
         .workspace(split.workspace)
         .input(&tiling);
     let launch = image.launch("msa_indexer").unwrap();
@@ -54,6 +69,8 @@ fn each_is_missed(arch: Arch, chip: &str) {
         (Setup::new(IndexerDims { block: 20, ..odd }, [true, true], 61, 130, 2), 1),
         (Setup::new(shared, [true, true], 70, 2300, 3), 2),
         (Setup::new(many, [true, true], 3, 9000, 4), 2),
+        // Products in two steps of k.
+        (Setup::new(IndexerDims { head_dim: 80, block: 128, ..odd }, [false, false], 4, 700, 5), 1),
     ];
     let image = image(blobs(), arch, twin_origin());
     let mut places = BTreeMap::new();

@@ -12,7 +12,7 @@
 
 namespace main_branch {
 
-constexpr uint32_t kUbBytes = 184 * 1024;
+constexpr uint32_t kUbBytes = 184 * 1024 - 256;
 constexpr uint32_t kL1Bytes = 512 * 1024 - 256;
 constexpr uint32_t kL0cBytes = 128 * 1024;
 

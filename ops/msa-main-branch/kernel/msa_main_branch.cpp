@@ -7,9 +7,10 @@
 // two vector cores make weights of the scores, half of the rows each, and the cube core multiplies these and the values.
 // The vector cores keep the sums of an item's rows, and scale them down whenever a task has a larger score.
 //
-// The cube core is one task ahead: it multiplies the keys of the next task while the vector cores work on this one. That
-// order alone keeps it from overwriting scores, weights and parts that are in use: all have two places, and the scores of a
-// task come after the weights of the one two before.
+// The cube core multiplies the keys of two tasks more before the weights of a task and the values. Together with the order
+// of the vector cores, which finish a task before they begin the one after the next, that keeps everything from being
+// overwritten while it is in use: scores have three places, and those of a task come after the weights of the one three
+// before; weights and parts have two, and those of a task come after the part of the one two before was taken.
 
 #if __NPU_ARCH__ == 3510
 #include "arch_3510.h"
@@ -43,8 +44,9 @@ template <class T> struct Scratch {
     __aicore__ inline void Init(const Shape<T> &s, GM_ADDR workspace, uint32_t core)
     {
         const uint32_t size = kRing * kMaxRows * s.pitch, part = kRing * kMaxRows * s.dim16;
+        const uint32_t ahead = kScoresRing * kMaxRows * s.pitch;
         const uint64_t number = core;
-        scores.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(workspace + s.t.ws_scores) + number * size, size);
+        scores.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(workspace + s.t.ws_scores) + number * ahead, ahead);
         weights.SetGlobalBuffer(reinterpret_cast<__gm__ T *>(workspace + s.t.ws_weights) + number * size, size);
         parts.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(workspace + s.t.ws_parts) + number * part, part);
     }
@@ -98,19 +100,21 @@ public:
         SetFlag<HardEvent::FIX_M>(1);
         SetFlag<HardEvent::FIX_M>(kPartEvent);
 
-        uint32_t now = 0, done = 0;
-        bool more = NextTask(task_[0]);
-        if (more) {
-            Scores(task_[0], 0);
-        }
-        while (more) {
-            more = NextTask(task_[1 - now]);
-            if (more) {
-                Scores(task_[1 - now], (done + 1) % kRing);
+        uint32_t scored = 0;
+        bool more = true;
+        for (uint32_t done = 0;; done++) {
+            while (more && scored < done + kScoresRing) {
+                Task &next = task_[scored % kScoresRing];
+                more = NextTask(next);
+                if (more) {
+                    Scores(next, scored % kScoresRing);
+                    scored++;
+                }
             }
-            Values(task_[now], done % kRing);
-            now = 1 - now;
-            done++;
+            if (done == scored) {
+                break;
+            }
+            Values(task_[done % kScoresRing], done % kRing);
         }
 
         WaitFlag<HardEvent::MTE1_MTE2>(kKeysEvent);
@@ -319,36 +323,40 @@ private:
     LocalTensor<T> queries_, weights_, keys_[kStages], values_[kStages], left_[kStages], right_[kStages];
     LocalTensor<float> scores_[kStages], sums_;
     Tasks<T> tasks_;
-    Task task_[2];
+    Task task_[kScoresRing];
     Scratch<T> scratch_;
     int32_t stage_ = 0, keyStage_ = 0, scoreStage_ = 0, fillStage_ = 0, useStage_ = 0;
 };
 
 constexpr uint32_t kBlockFloats = 8; // of 32 bytes
 constexpr uint32_t kRepeatFloats = 64;
+constexpr uint32_t kQueriesSeen = 16; // that a copy says something about
 
-// Events. Of MTE2 and V: scores 0 and 1, a part 2. Of MTE3 and V: weights 0 and 1, results 2.
-constexpr int32_t kScoresIn = 0, kPartIn = 2, kWeightsOut = 0, kResultOut = 2;
+// Events. Of MTE2 and V: scores 0 and 1, sums 2 and 3. Of MTE3 and V: weights 0 and 1, results 2. Of MTE3 and MTE2: sums 0, 1.
+constexpr int32_t kScoresIn = 0, kSumsIn = 2, kWeightsOut = 0, kResultOut = 2, kSumsOut = 0;
 
 template <class T> class VectorPart {
     using Sizes = Shape<T>;
     static constexpr uint32_t kSlice = kSliceRows * Sizes::kMaxKeys; // elements
+    static constexpr uint32_t kRowStats = kHalfRows * 32; // bytes of a block for each row
     // UB, in bytes.
     static constexpr uint32_t kUbScores = 0;
     static constexpr uint32_t kUbWeights = kUbScores + 2 * kSlice * sizeof(float);
     static constexpr uint32_t kUbTree = kUbWeights + 2 * kSlice * sizeof(T);
     static constexpr uint32_t kUbSums = kUbTree + kSlice / kBlockFloats * sizeof(float);
-    static constexpr uint32_t kUbPart = kUbSums + kHalfRows * kMaxDim * sizeof(float);
-    static constexpr uint32_t kUbMaxima = kUbPart + kPartRows * kMaxDim * sizeof(float);
-    static constexpr uint32_t kUbWeightSums = kUbMaxima + kHalfRows * 32;
-    static constexpr uint32_t kUbFactors = kUbWeightSums + 2 * kHalfRows * 32;
-    static constexpr uint32_t kUbSpread = kUbFactors + kRing * kHalfRows * 32;
-    static constexpr uint32_t kUbStats = kUbSpread + kMaxSlots * kSliceRows * 32;
-    static constexpr uint32_t kUbRow = kUbStats + kSliceRows * 32;
-    static constexpr uint32_t kUbSeen = kUbRow + (kSliceRows + kHalfRows) * sizeof(float);
-    static constexpr uint32_t kUbZero = kUbSeen + kMaxRows * 32;
-    static constexpr uint32_t kUbEnd = kUbZero + kMaxDim * sizeof(float);
+    static constexpr uint32_t kUbMaxima = kUbSums + 2 * kHalfRows * kMaxDim * sizeof(float);
+    static constexpr uint32_t kUbWeightSums = kUbMaxima + 2 * kRowStats;
+    static constexpr uint32_t kUbFactors = kUbWeightSums + 2 * kRowStats;
+    static constexpr uint32_t kUbBranches = kUbFactors + kRing * kRowStats;
+    static constexpr uint32_t kUbSpread = kUbBranches + kRowStats;
+    static constexpr uint32_t kSpread = kMaxSlots * kSliceRows * 32 > 2 * kRowStats ? kMaxSlots * kSliceRows * 32 : 2 * kRowStats;
+    static constexpr uint32_t kUbRow = kUbSpread + kSpread;
+    static constexpr uint32_t kUbZeros = kUbRow + (kSliceRows + kHalfRows) * sizeof(float);
+    static constexpr uint32_t kUbOnes = kUbZeros + kMaxDim * sizeof(float);
+    static constexpr uint32_t kUbScale = kUbOnes + kQueriesSeen * 32;
+    static constexpr uint32_t kUbEnd = kUbScale + 32;
     static_assert(kUbEnd <= kUbBytes, "UB");
+    static_assert(kMaxDim * sizeof(float) >= kQueriesSeen * 32, "zeros serve as rows and as what is not seen");
 
 public:
     __aicore__ inline void Init(const Sizes &s, GM_ADDR ids, GM_ADDR out, GM_ADDR seen, GM_ADDR workspace)
@@ -363,41 +371,43 @@ public:
         for (uint32_t i = 0; i < 2; i++) {
             scores_[i] = LocalTensor<float>(TPosition::VECIN, kUbScores + i * kSlice * sizeof(float), kSlice);
             weights_[i] = LocalTensor<T>(TPosition::VECOUT, kUbWeights + i * kSlice * sizeof(T), kSlice);
-            weightSums_[i] = LocalTensor<float>(TPosition::VECCALC, kUbWeightSums + i * kHalfRows * 32, kHalfRows * kBlockFloats);
-            factors_[i] = LocalTensor<float>(TPosition::VECCALC, kUbFactors + i * kHalfRows * 32, kHalfRows * kBlockFloats);
+            sums_[i] = LocalTensor<float>(TPosition::VECIN, kUbSums + i * kHalfRows * kMaxDim * sizeof(float), kHalfRows * kMaxDim);
+            maxima_[i] = LocalTensor<float>(TPosition::VECCALC, kUbMaxima + i * kRowStats, kHalfRows * kBlockFloats);
+            weightSums_[i] = LocalTensor<float>(TPosition::VECCALC, kUbWeightSums + i * kRowStats, kHalfRows * kBlockFloats);
+            factors_[i] = LocalTensor<float>(TPosition::VECCALC, kUbFactors + i * kRowStats, kHalfRows * kBlockFloats);
         }
         tree_ = LocalTensor<float>(TPosition::VECCALC, kUbTree, kSlice / kBlockFloats);
-        sums_ = LocalTensor<float>(TPosition::VECOUT, kUbSums, kHalfRows * kMaxDim);
-        part_ = LocalTensor<float>(TPosition::VECIN, kUbPart, kPartRows * kMaxDim);
-        maxima_ = LocalTensor<float>(TPosition::VECCALC, kUbMaxima, kHalfRows * kBlockFloats);
-        spread_ = LocalTensor<float>(TPosition::VECCALC, kUbSpread, kMaxSlots * kSliceRows * kBlockFloats);
-        stats_ = LocalTensor<float>(TPosition::VECCALC, kUbStats, kSliceRows * kBlockFloats);
+        branches_ = LocalTensor<float>(TPosition::VECCALC, kUbBranches, kHalfRows * kBlockFloats);
+        spread_ = LocalTensor<float>(TPosition::VECCALC, kUbSpread, kSpread / sizeof(float));
         row_ = LocalTensor<float>(TPosition::VECCALC, kUbRow, kSliceRows + kHalfRows);
         more_ = LocalTensor<float>(TPosition::VECCALC, kUbRow + kSliceRows * sizeof(float), kHalfRows);
-        seen_ = LocalTensor<int32_t>(TPosition::VECOUT, kUbSeen, kMaxRows * kBlockFloats);
-        zero_ = LocalTensor<float>(TPosition::VECOUT, kUbZero, kMaxDim);
+        zeros_ = LocalTensor<float>(TPosition::VECOUT, kUbZeros, kMaxDim);
+        ones_ = LocalTensor<int32_t>(TPosition::VECOUT, kUbOnes, kQueriesSeen * kBlockFloats);
+        scale_ = LocalTensor<float>(TPosition::VECCALC, kUbScale, kBlockFloats);
     }
 
     __aicore__ inline void Process()
     {
         SetFlag<HardEvent::V_MTE2>(kScoresIn);
         SetFlag<HardEvent::V_MTE2>(kScoresIn + 1);
-        SetFlag<HardEvent::V_MTE2>(kPartIn);
+        SetFlag<HardEvent::V_MTE2>(kSumsIn);
+        SetFlag<HardEvent::V_MTE2>(kSumsIn + 1);
         SetFlag<HardEvent::MTE3_V>(kWeightsOut);
         SetFlag<HardEvent::MTE3_V>(kWeightsOut + 1);
-        SetFlag<HardEvent::MTE3_V>(kResultOut);
-        Duplicate(zero_, 0.0f, static_cast<int32_t>(kMaxDim));
+        Duplicate(zeros_, 0.0f, static_cast<int32_t>(kMaxDim));
+        Duplicate(ones_, static_cast<int32_t>(1), static_cast<int32_t>(kQueriesSeen * kBlockFloats));
         Duplicate(row_, 0.0f, static_cast<int32_t>(kSliceRows + kHalfRows));
+        Duplicate(scale_, s_->t.scale, static_cast<int32_t>(kBlockFloats));
 
         uint32_t now = 0, done = 0;
         bool more = NextTask(task_[0]);
         if (more) {
-            Weights(task_[0], 0);
+            Weights(task_[0], 0, 0);
         }
         while (more) {
             more = NextTask(task_[1 - now]);
             if (more) {
-                Weights(task_[1 - now], (done + 1) % kRing);
+                Weights(task_[1 - now], (done + 1) % kScoresRing, (done + 1) % kRing);
             }
             Finish(task_[now], done % kRing);
             now = 1 - now;
@@ -405,10 +415,10 @@ public:
         }
         WaitFlag<HardEvent::V_MTE2>(kScoresIn);
         WaitFlag<HardEvent::V_MTE2>(kScoresIn + 1);
-        WaitFlag<HardEvent::V_MTE2>(kPartIn);
+        FreeSums(0);
+        FreeSums(1);
         WaitFlag<HardEvent::MTE3_V>(kWeightsOut);
         WaitFlag<HardEvent::MTE3_V>(kWeightsOut + 1);
-        WaitFlag<HardEvent::MTE3_V>(kResultOut);
     }
 
 private:
@@ -439,38 +449,30 @@ private:
     }
     __aicore__ inline void Nothing(const Task &task)
     {
-        WaitFlag<HardEvent::MTE3_V>(kResultOut);
-        Seen(task, task.queries);
         SetFlag<HardEvent::V_MTE3>(kResultOut);
         WaitFlag<HardEvent::V_MTE3>(kResultOut);
         const uint32_t rows = Mine(task), from = From(task);
         const DataCopyExtParams p{1, static_cast<uint32_t>(s_->t.head_dim * sizeof(float)), 0, 0, 0};
         for (uint32_t r = 0; r < rows; r++) {
-            DataCopyPad(out_[Result(task, from + r)], zero_, p);
+            DataCopyPad(out_[Result(task, from + r)], zeros_, p);
         }
-        StoreSeen(task);
-        SetFlag<HardEvent::MTE3_V>(kResultOut);
+        StoreSeen(task, task.queries);
     }
     // Which queries see something: not the first `blind` ones.
-    __aicore__ inline void Seen(const Task &task, uint32_t blind)
-    {
-        if (sub_ != 0) {
-            return;
-        }
-        Duplicate(seen_, static_cast<int32_t>(1), static_cast<int32_t>(task.queries * kBlockFloats));
-        if (blind > 0) {
-            VECTOR_ORDER();
-            Duplicate(seen_, static_cast<int32_t>(0), static_cast<int32_t>(blind * kBlockFloats));
-        }
-    }
-    __aicore__ inline void StoreSeen(const Task &task)
+    __aicore__ inline void StoreSeen(const Task &task, uint32_t blind)
     {
         if (sub_ != 0) {
             return;
         }
         const uint32_t gap = static_cast<uint32_t>((s_->t.kv_heads - 1) * sizeof(int32_t));
-        const DataCopyExtParams p{static_cast<uint16_t>(task.queries), static_cast<uint32_t>(sizeof(int32_t)), 0, gap, 0};
-        DataCopyPad(seenOut_[static_cast<uint64_t>(task.query) * s_->t.kv_heads + task.kvHead], seen_, p);
+        for (uint32_t query = 0; query < task.queries;) {
+            const bool sees = query >= blind;
+            const uint32_t count = Least(kQueriesSeen, (sees ? task.queries : blind) - query);
+            const DataCopyExtParams p{static_cast<uint16_t>(count), static_cast<uint32_t>(sizeof(int32_t)), 0, gap, 0};
+            DataCopyPad(seenOut_[static_cast<uint64_t>(task.query + query) * s_->t.kv_heads + task.kvHead],
+                        sees ? ones_ : zeros_.template ReinterpretCast<int32_t>(), p);
+            query += count;
+        }
     }
 
     // Columns from `keys` to `end` of some rows of `width64` columns: minus infinity.
@@ -510,36 +512,51 @@ private:
     }
 
     // Scores of a task to weights, which go to the cube core.
-    __aicore__ inline void Weights(const Task &task, uint32_t ring)
+    __aicore__ inline void Weights(const Task &task, uint32_t from, uint32_t ring)
     {
         CrossCoreWaitFlag<2, PIPE_MTE2>(kScoresFull);
         const uint32_t mine = Mine(task);
-        LocalTensor<float> sums = weightSums_[task.parity];
-        if (task.first != 0 && mine > 0) {
-            // Finite, so that no difference of maxima is NaN.
-            Duplicate(maxima_, -kLargest, static_cast<int32_t>(mine * kBlockFloats));
-            Duplicate(sums, 0.0f, static_cast<int32_t>(mine * kBlockFloats));
-        }
+        uint32_t grown = 0; // rows whose sums have come to a block each, not to a value
         for (uint32_t row = 0; row < mine; row += kSliceRows) {
-            Slice(task, ring, row, Least(kSliceRows, mine - row));
+            grown += Slice(task, from, ring, row, Least(kSliceRows, mine - row));
         }
         CrossCoreSetFlag<2, PIPE_MTE3>(kWeightsFull);
         if (mine > 0) {
             const int32_t all = static_cast<int32_t>(mine * kBlockFloats);
-            Brcb(spread_, more_, static_cast<uint8_t>(Ceil(mine, kBlockFloats)), {1, 8});
-            Mul(sums, sums, factors_[ring], all);
-            VECTOR_ORDER();
-            Add(sums, sums, spread_, all);
+            const uint8_t blocks = static_cast<uint8_t>(Ceil(mine, kBlockFloats));
+            const LocalTensor<float> sums = weightSums_[task.parity], now = maxima_[maximaStage_];
+            if (grown > 0) {
+                BlockReduceSum(more_, branches_, static_cast<int32_t>(grown / kBlockFloats), static_cast<int32_t>(kRepeatFloats), 1, 1, 8);
+                VECTOR_ORDER();
+            }
+            if (task.first != 0) {
+                Brcb(sums, more_, blocks, {1, 8});
+            } else {
+                // What the sums so far are worth, of maxima as they were used.
+                const LocalTensor<float> before = spread_[kHalfRows * kBlockFloats], added = branches_;
+                Muls(spread_, now, -s_->t.scale, all);
+                Muls(before, maxima_[1 - maximaStage_], -s_->t.scale, all);
+                Brcb(added, more_, blocks, {1, 8});
+                VECTOR_ORDER();
+                Sub(factors_[ring], spread_, before, all);
+                VECTOR_ORDER();
+                Exp(factors_[ring], factors_[ring], all);
+                VECTOR_ORDER();
+                FusedMulAdd(sums, factors_[ring], added, all);
+            }
+            maximaStage_ = 1 - maximaStage_;
         }
     }
 
-    __aicore__ inline void Slice(const Task &task, uint32_t ring, uint32_t row, uint32_t rows)
+    // A slice of rows. Their sums go to `branches_`, a block each, if that many rows are returned, else to `more_`.
+    __aicore__ inline uint32_t Slice(const Task &task, uint32_t source, uint32_t ring, uint32_t row, uint32_t rows)
     {
         const MsaMainBranchTiling &t = s_->t;
         const uint32_t width = task.slots * s_->block16, width64 = Ceil(width, kRepeatFloats) * kRepeatFloats, count = rows * width64;
         const uint32_t from = From(task) + row, repeats = width64 / kRepeatFloats, eighth = width64 / kBlockFloats;
-        const int32_t few = static_cast<int32_t>(rows * kBlockFloats);
-        const uint32_t place = (ring * kMaxRows + from) * s_->pitch;
+        const int32_t few = static_cast<int32_t>(rows * kBlockFloats), all = static_cast<int32_t>(rows * repeats);
+        // Rows of 512 columns come to one value in three reductions by eight.
+        const bool isTree = repeats == kBlockFloats && rows % kBlockFloats == 0;
         LocalTensor<float> scores = scores_[slice_];
         LocalTensor<T> weights = weights_[slice_];
         WaitFlag<HardEvent::V_MTE2>(kScoresIn + slice_);
@@ -548,44 +565,53 @@ private:
         in.blockLen = static_cast<uint16_t>(width * sizeof(float) / 32);
         in.srcStride = static_cast<uint16_t>((s_->pitch - width) * sizeof(float) / 32);
         in.dstStride = static_cast<uint16_t>((width64 - width) * sizeof(float) / 32);
-        DataCopy(scores, scratch_.scores[place], in);
+        DataCopy(scores, scratch_.scores[(source * kMaxRows + from) * s_->pitch], in);
         SetFlag<HardEvent::MTE2_V>(kScoresIn + slice_);
         WaitFlag<HardEvent::MTE2_V>(kScoresIn + slice_);
 
         Mask(scores, task, from, rows, width64);
         VECTOR_ORDER();
-        Muls(scores, scores, t.scale, static_cast<int32_t>(count));
+        const LocalTensor<float> now = maxima_[maximaStage_][row * kBlockFloats], branches = branches_[row * kBlockFloats];
+        BlockReduceMax(tree_, scores, all, static_cast<int32_t>(kRepeatFloats), 1, 1, 8);
         VECTOR_ORDER();
-        const LocalTensor<float> maxima = maxima_[row * kBlockFloats], factors = factors_[ring][row * kBlockFloats];
-        BlockReduceMax(tree_, scores, static_cast<int32_t>(rows * repeats), static_cast<int32_t>(kRepeatFloats), 1, 1, 8);
+        if (isTree) {
+            BlockReduceMax(branches, tree_, static_cast<int32_t>(rows), static_cast<int32_t>(kRepeatFloats), 1, 1, 8);
+            VECTOR_ORDER();
+            BlockReduceMax(row_, branches, static_cast<int32_t>(rows / kBlockFloats), static_cast<int32_t>(kRepeatFloats), 1, 1, 8);
+        } else {
+            WholeReduceMax(row_, tree_, static_cast<int32_t>(eighth), static_cast<int32_t>(rows), 1, 1,
+                           static_cast<int32_t>(repeats), ReduceOrder::ORDER_ONLY_VALUE);
+        }
         VECTOR_ORDER();
-        WholeReduceMax(row_, tree_, static_cast<int32_t>(eighth), static_cast<int32_t>(rows), 1, 1, static_cast<int32_t>(repeats),
-                       ReduceOrder::ORDER_ONLY_VALUE);
+        Brcb(now, row_, static_cast<uint8_t>(Ceil(rows, kBlockFloats)), {1, 8});
         VECTOR_ORDER();
-        Brcb(stats_, row_, static_cast<uint8_t>(Ceil(rows, kBlockFloats)), {1, 8});
+        if (task.first != 0) {
+            // Finite, so that no difference of maxima is NaN.
+            Maxs(now, now, -kLargest, few);
+        } else {
+            Max(now, now, maxima_[1 - maximaStage_][row * kBlockFloats], few);
+        }
         VECTOR_ORDER();
-        Max(stats_, stats_, maxima, few);
+        // Less the scaled maximum: a block for each block of a repeat.
+        Muls(spread_, now, -t.scale, static_cast<uint64_t>(kBlockFloats) * repeats, static_cast<uint8_t>(rows),
+             {1, 0, static_cast<uint8_t>(repeats), 1});
         VECTOR_ORDER();
-        // What the sums so far are worth.
-        Sub(factors, maxima, stats_, few);
-        // A block of each maximum for each block of a repeat.
-        Copy(spread_, stats_, static_cast<uint64_t>(kBlockFloats) * repeats, static_cast<uint8_t>(rows),
-             {1, 0, static_cast<uint16_t>(repeats), 1});
-        VECTOR_ORDER();
-        Exp(factors, factors, few);
-        Copy(maxima, stats_, static_cast<uint64_t>(kBlockFloats), static_cast<uint8_t>(rows), {1, 1, 1, 1});
-        Sub(scores, scores, spread_, static_cast<uint64_t>(kRepeatFloats), static_cast<uint8_t>(rows * repeats), {1, 1, 0, 8, 8, 1});
+        FusedMulAdd(scores, scale_, spread_, static_cast<uint64_t>(kRepeatFloats), static_cast<uint8_t>(all), {1, 0, 0, 8, 0, 1});
         VECTOR_ORDER();
         Exp(scores, scores, static_cast<int32_t>(count));
         VECTOR_ORDER();
         WaitFlag<HardEvent::MTE3_V>(kWeightsOut + slice_);
         Round(weights, scores, count);
         SetFlag<HardEvent::V_MTE3>(kWeightsOut + slice_);
-        BlockReduceSum(tree_, scores, static_cast<int32_t>(rows * repeats), static_cast<int32_t>(kRepeatFloats), 1, 1, 8);
-        VECTOR_ORDER();
+        BlockReduceSum(tree_, scores, all, static_cast<int32_t>(kRepeatFloats), 1, 1, 8);
         SetFlag<HardEvent::V_MTE2>(kScoresIn + slice_);
-        WholeReduceSum(more_[row], tree_, static_cast<int32_t>(eighth), static_cast<int32_t>(rows), 1, 1,
-                       static_cast<int32_t>(repeats));
+        VECTOR_ORDER();
+        if (isTree) {
+            BlockReduceSum(branches, tree_, static_cast<int32_t>(rows), static_cast<int32_t>(kRepeatFloats), 1, 1, 8);
+        } else {
+            WholeReduceSum(more_[row], tree_, static_cast<int32_t>(eighth), static_cast<int32_t>(rows), 1, 1,
+                           static_cast<int32_t>(repeats));
+        }
         VECTOR_ORDER();
 
         WaitFlag<HardEvent::V_MTE3>(kWeightsOut + slice_);
@@ -594,9 +620,10 @@ private:
         out.blockLen = static_cast<uint16_t>(width * sizeof(T) / 32);
         out.srcStride = static_cast<uint16_t>((width64 - width) * sizeof(T) / 32);
         out.dstStride = static_cast<uint16_t>((s_->pitch - width) * sizeof(T) / 32);
-        DataCopy(scratch_.weights[place], weights, out);
+        DataCopy(scratch_.weights[(ring * kMaxRows + from) * s_->pitch], weights, out);
         SetFlag<HardEvent::MTE3_V>(kWeightsOut + slice_);
         slice_ = 1 - slice_;
+        return isTree ? rows : 0;
     }
     __aicore__ inline void Round(const LocalTensor<bfloat16_t> &to, const LocalTensor<float> &from, uint32_t count)
     {
@@ -611,34 +638,39 @@ private:
         Adds(to, from, 0.0f, static_cast<int32_t>(count));
     }
 
-    // The part of a task is there: to the sums of the item, and these to the result.
+    // The place for sums is no longer read: by this core, or by the copy of a result.
+    __aicore__ inline void FreeSums(uint32_t stage)
+    {
+        if (isOut_[stage]) {
+            WaitFlag<HardEvent::MTE3_MTE2>(kSumsOut + static_cast<int32_t>(stage));
+        } else {
+            WaitFlag<HardEvent::V_MTE2>(kSumsIn + static_cast<int32_t>(stage));
+        }
+    }
+
+    // The part of a task is there: the sums of the item are added to it, and it takes their place. The last is the result.
     __aicore__ inline void Finish(const Task &task, uint32_t ring)
     {
         CrossCoreWaitFlag<2, PIPE_MTE2>(kPartFull);
-        const uint32_t mine = Mine(task), from = From(task);
+        const uint32_t mine = Mine(task), from = From(task), stage = sumsStage_;
         const uint8_t pitch = static_cast<uint8_t>(s_->dim16 / kBlockFloats);
-        if (task.first != 0) {
-            WaitFlag<HardEvent::MTE3_V>(kResultOut);
-            if (mine > 0) {
-                Duplicate(sums_, 0.0f, static_cast<int32_t>(mine * s_->dim16));
-            }
+        const LocalTensor<float> sums = sums_[stage], before = sums_[1 - stage];
+        FreeSums(stage);
+        isOut_[stage] = false;
+        if (mine > 0) {
+            DataCopy(sums, scratch_.parts[(ring * kMaxRows + from) * s_->dim16], mine * s_->dim16);
         }
+        SetFlag<HardEvent::MTE2_V>(kSumsIn);
+        WaitFlag<HardEvent::MTE2_V>(kSumsIn);
         VECTOR_ORDER();
-        for (uint32_t row = 0; row < mine; row += kPartRows) {
-            const uint32_t rows = Least(kPartRows, mine - row), count = rows * s_->dim16;
-            WaitFlag<HardEvent::V_MTE2>(kPartIn);
-            DataCopy(part_, scratch_.parts[(ring * kMaxRows + from + row) * s_->dim16], count);
-            SetFlag<HardEvent::MTE2_V>(kPartIn);
-            const LocalTensor<float> sums = sums_[row * s_->dim16];
-            for (uint32_t c = 0; c < s_->dim16; c += kRepeatFloats) {
+        if (task.first == 0) {
+            for (uint32_t c = 0; mine > 0 && c < s_->dim16; c += kRepeatFloats) {
                 const uint64_t mask = Least(kRepeatFloats, s_->dim16 - c);
-                Mul(sums[c], sums[c], factors_[ring][row * kBlockFloats], mask, static_cast<uint8_t>(rows), {1, 1, 0, pitch, pitch, 1});
+                MulAddDst(sums[c], before[c], factors_[ring], mask, static_cast<uint8_t>(mine), {1, 1, 0, pitch, pitch, 1});
             }
-            VECTOR_ORDER();
-            WaitFlag<HardEvent::MTE2_V>(kPartIn);
-            Add(sums, sums, part_, static_cast<int32_t>(count));
-            SetFlag<HardEvent::V_MTE2>(kPartIn);
+            SetFlag<HardEvent::V_MTE2>(kSumsIn + static_cast<int32_t>(1 - stage));
         }
+        sumsStage_ = 1 - stage;
         if (task.last == 0) {
             return;
         }
@@ -649,11 +681,10 @@ private:
             VECTOR_ORDER();
             for (uint32_t c = 0; c < s_->dim16; c += kRepeatFloats) {
                 const uint64_t mask = Least(kRepeatFloats, s_->dim16 - c);
-                Div(sums_[c], sums_[c], by, mask, static_cast<uint8_t>(mine), {1, 1, 0, pitch, pitch, 1});
+                Div(sums[c], sums[c], by, mask, static_cast<uint8_t>(mine), {1, 1, 0, pitch, pitch, 1});
             }
         }
         const uint32_t position = s_->t.start + task.query, block = task.least * s_->t.block;
-        Seen(task, block > position ? Least(block - position, task.queries) : 0);
         SetFlag<HardEvent::V_MTE3>(kResultOut);
         WaitFlag<HardEvent::V_MTE3>(kResultOut);
         const uint32_t bytes = s_->t.head_dim * sizeof(float), skip = s_->dim16 * sizeof(float) / 32 - Ceil(bytes, 32);
@@ -661,25 +692,28 @@ private:
             // The heads of a query are neighbours.
             const uint32_t stop = Least(mine, ((from + row) / s_->group + 1) * s_->group - from);
             const DataCopyExtParams p{static_cast<uint16_t>(stop - row), bytes, skip, 0, 0};
-            DataCopyPad(out_[Result(task, from + row)], sums_[row * s_->dim16], p);
+            DataCopyPad(out_[Result(task, from + row)], sums[row * s_->dim16], p);
             row = stop;
         }
-        StoreSeen(task);
-        SetFlag<HardEvent::MTE3_V>(kResultOut);
+        StoreSeen(task, block > position ? Least(block - position, task.queries) : 0);
+        SetFlag<HardEvent::MTE3_MTE2>(kSumsOut + static_cast<int32_t>(stage));
+        isOut_[stage] = true;
     }
 
     const Sizes *s_;
     uint32_t sub_;
     GlobalTensor<float> out_;
     GlobalTensor<int32_t> seenOut_;
-    LocalTensor<float> scores_[2], weightSums_[2], factors_[kRing], tree_, sums_, part_, maxima_, spread_, stats_, row_, more_,
-        zero_;
+    LocalTensor<float> scores_[2], sums_[2], maxima_[2], weightSums_[2], factors_[kRing], tree_, branches_, spread_, row_, more_,
+        zeros_, scale_;
     LocalTensor<T> weights_[2];
-    LocalTensor<int32_t> seen_;
+    LocalTensor<int32_t> ones_;
     Tasks<T> tasks_;
     Task task_[2];
     Scratch<T> scratch_;
     int32_t slice_ = 0;
+    uint32_t maximaStage_ = 0, sumsStage_ = 0;
+    bool isOut_[2] = {false, false};
 };
 
 template <class T>

@@ -17,11 +17,11 @@ constexpr uint32_t kMaxRows = 128; // of an item
 constexpr uint32_t kPieceRows = 64; // of a score tile in L0C
 constexpr uint32_t kHalfRows = kMaxRows / 2; // of a vector core
 constexpr uint32_t kSliceRows = 16; // of a vector core at a time
-constexpr uint32_t kPartRows = 32; // of a slice of a part
 constexpr uint32_t kMaxDim = 128;
 constexpr uint32_t kMaxBlock = 128;
 constexpr uint32_t kMaxSlots = 8; // of a task
-constexpr uint32_t kRing = 2; // tasks in flight
+constexpr uint32_t kRing = 2; // places for weights and for parts of tasks
+constexpr uint32_t kScoresRing = 3; // for scores
 constexpr uint32_t kStages = 2; // of keys, of values, of L0, of scores in L0C
 
 __aicore__ inline uint32_t Least(uint32_t a, uint32_t b) { return a < b ? a : b; }

@@ -16,8 +16,10 @@ pub const BLOCK: u32 = 128;
 pub const TASK_SLOTS: u32 = 8;
 /// The most values of a query: what a copy can stride over.
 pub const QUERY_WIDTH: u32 = u16::MAX as u32;
-/// Tasks of a core that are on their way at once.
+/// Places of a core for weights and for parts of tasks.
 const RING: u64 = 2;
+/// For scores, of which the cube core is further ahead.
+const SCORES_RING: u64 = 3;
 
 ascend_rt::tiling! {
     /// What the kernel is told beside its buffers: `kernel/tiling.h`.
@@ -214,7 +216,7 @@ impl Split {
             ws_parts: 0,
         };
         let blocks = cores.max(1).min(items);
-        let tile = u64::from(ITEM_ROWS * block16) * u64::from(tiling.pass_slots) * RING * u64::from(blocks);
+        let tile = u64::from(ITEM_ROWS * block16) * u64::from(tiling.pass_slots) * u64::from(blocks);
         let part = u64::from(ITEM_ROWS * dim16) * RING * u64::from(blocks);
         let mut end = 0u64;
         let mut region = |bytes: u64| {
@@ -222,8 +224,8 @@ impl Split {
             end += bytes.next_multiple_of(512);
             start
         };
-        tiling.ws_scores = region(4 * tile);
-        tiling.ws_weights = region(u64::from(bytes) * tile);
+        tiling.ws_scores = region(4 * SCORES_RING * tile);
+        tiling.ws_weights = region(u64::from(bytes) * RING * tile);
         tiling.ws_parts = region(4 * part);
         Ok(Self { tiling, blocks, workspace: end as usize })
     }
