@@ -193,6 +193,33 @@ impl<T: FromStr> FromStr for OrDefault<T> {
     }
 }
 
+/// A number of bytes, at least one: a whole number with a unit or none. `KB`, `MB`, `GB` are powers of 1000, `KiB`, `MiB`,
+/// `GiB` of 1024.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ByteSize(pub(crate) u64);
+
+impl FromStr for ByteSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let error = || format!("expected a size such as 64MiB, 2GB or 1000000, found {text:?}");
+        let unit = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(unit);
+        let factor: u64 = match unit.trim() {
+            "" | "B" => 1,
+            "KB" => 1000,
+            "MB" => 1_000_000,
+            "GB" => 1_000_000_000,
+            "KiB" => 1 << 10,
+            "MiB" => 1 << 20,
+            "GiB" => 1 << 30,
+            _ => return Err(error()),
+        };
+        let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)).filter(|&bytes| bytes > 0);
+        bytes.map(Self).ok_or_else(error)
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Dtype {
     /// Exact mode: F32 activations
@@ -307,6 +334,17 @@ mod tests {
         let reduces = [HeadReduce::PerKvHead, HeadReduce::PerKvHead, HeadReduce::Shared];
         assert_eq!(["", "per-kv-head", "shared"].map(str::parse), reduces.map(|reduce| Ok(Indexer(reduce))));
         assert!("Msa".parse::<Attention>().is_err() && "per_kv_head".parse::<Indexer>().is_err());
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        let known = [("64MiB", 64 << 20), ("2GB", 2_000_000_000), ("1000", 1000), ("3 KiB", 3072), ("1GiB", 1 << 30)];
+        for (text, bytes) in known {
+            assert_eq!(text.parse(), Ok(ByteSize(bytes)), "{text}");
+        }
+        for text in ["", "0", "MiB", "-1", "1.5GB", "2gb", "99999999999GiB"] {
+            assert!(text.parse::<ByteSize>().is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod knobs;
 mod parity;
 mod progress;
 mod session;
+mod synth;
 mod text;
 
 use clap::{Parser, Subcommand};
@@ -27,6 +28,8 @@ enum Command {
     Bench(bench::BenchArgs),
     /// Compare the model with golden data; the table of worst differences goes to stdout.
     Parity(parity::ParityArgs),
+    /// Write a synthetic checkpoint: a complete folder, as published, with random weights.
+    Synth(synth::SynthArgs),
     /// Show the environment variables that are read: value, type, default, meaning.
     ListKnobs,
 }
@@ -37,6 +40,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         Command::Ask(args) => ask::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Parity(args) => parity::run(&args),
+        Command::Synth(args) => synth::run(&args),
         Command::ListKnobs => knobs::run(),
     }
 }

@@ -195,6 +195,48 @@ fn a_report_that_cannot_be_written_stops_the_benchmark_before_it_starts() {
 }
 
 #[test]
+fn synth_writes_a_folder_that_answers_and_says_how_much_memory_that_took() {
+    let dir = Scratch::new();
+    let synth = |more: &[&str]| program(dir.path(), &[&["synth", "--output-dir", "m"], more].concat(), &[]);
+    // 200 MB: more than what the run may take, as nearly all of it is streamed.
+    let large = [
+        "--variant",
+        "m3",
+        "--scale",
+        "slice",
+        "--layers",
+        "1",
+        "--vocab",
+        "576",
+        "--format",
+        "bf16",
+        "--hidden",
+        "3072",
+    ];
+    let outcome = synth(&large);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let number = |after: &str| -> u64 {
+        let text = outcome.stderr.split(after).nth(1).unwrap_or_else(|| panic!("{}", outcome.stderr));
+        text.trim_start_matches(' ').split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
+    };
+    let (bytes, peak) = (number("tensors,"), number("peak memory"));
+    assert!(bytes > 180 << 20 && peak < 64, "{}", outcome.stderr);
+    synth(&large).fails(1, &["m is in the way", "--force"]);
+
+    let outcome = synth(&["--force", "--variant", "m3", "--seed", "5", "--shard-size", "1MiB"]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert!(outcome.stderr.starts_with("m, MiniMax-M3 (m3-tiny,seed=5): "), "{}", outcome.stderr);
+    #[cfg(feature = "text")]
+    {
+        let ask = ["ask", "--model-path", "m", "--prompt", "Hello", "--max-new-tokens", "3"];
+        let outcome = program(dir.path(), &ask, &[]);
+        assert!(outcome.code == Some(0) && !outcome.stdout.trim().is_empty(), "{}", outcome.stderr);
+    }
+    synth(&["--layers", "0", "--force"]).fails(1, &["layers should be between 1 and 1024, found 0"]);
+    synth(&["--shard-size", "1.5GB"]).fails(2, &["expected a size such as 64MiB"]);
+}
+
+#[test]
 fn list_knobs_shows_values_defaults_and_meanings() {
     let dir = Scratch::new();
     let outcome = program(dir.path(), &["list-knobs"], &[("RAYON_NUM_THREADS", "3"), ("LAYERS", "")]);
