@@ -65,6 +65,32 @@ impl ModelArgs {
     pub(crate) fn model_path(&self) -> Option<PathBuf> {
         self.model_path.as_ref().filter(|path| !path.is_empty()).map(PathBuf::from)
     }
+
+    /// The options that say the same, those left to their defaults included.
+    pub(crate) fn options(&self) -> Vec<OsString> {
+        fn option(name: &str, value: impl Into<OsString>) -> OsString {
+            let mut option = OsString::from(format!("--{name}="));
+            option.push(value.into());
+            option
+        }
+        let Self { synthetic, device, dtype, kernels, attention, .. } = self;
+        let number = |n: Option<NonZeroUsize>| n.map_or(String::new(), |n| n.to_string());
+        let mut options = vec![
+            option("model-path", self.model_path.clone().unwrap_or_default()),
+            // The folder's own config.json says it.
+            option("variant", ""),
+            option("device", device.to_string()),
+            option("max-layers", number(self.max_layers.0)),
+            option("dtype", name(*dtype)),
+            option("load", name(kernels.load)),
+            option("attention", attention.name()),
+            option("indexer", if attention.indexer.0 == HeadReduce::Shared { "shared" } else { "per-kv-head" }),
+            option("prefill-chunk", number(attention.prefill_chunk.0)),
+        ];
+        options.extend(synthetic.iter().map(|spec| option("synthetic", spec.to_string())));
+        options.extend(kernels.threads.iter().map(|threads| option("threads", threads.to_string())));
+        options
+    }
 }
 
 /// How the kernels of the CPU run.

@@ -383,21 +383,9 @@ fn write_shards(
 }
 
 fn write_shard(generator: &Generator, shard: &Shard, path: &Path, written: &mpsc::Sender<u64>) -> io::Result<()> {
-    let mut header = json!({ "__metadata__": { "format": "pt" } });
-    let mut offset = 0;
-    for tensor in &shard.tensors {
-        let end = offset + byte_len(tensor);
-        header[&tensor.name] =
-            json!({ "dtype": tensor.dtype.name(), "shape": tensor.shape, "data_offsets": [offset, end] });
-        offset = end;
-    }
-    let mut header = header.to_string().into_bytes();
-    // The format allows spaces at the end; with them the data begins on a cache line.
-    header.resize((header.len() + 8).next_multiple_of(64) - 8, b' ');
-
+    let tensors = shard.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.dtype, tensor.shape.as_slice()));
     let mut file = File::create_new(path)?;
-    file.write_all(&(header.len() as u64).to_le_bytes())?;
-    file.write_all(&header)?;
+    file.write_all(&super::safetensors::header(tensors))?;
     let mut buffer = vec![0; CHUNK];
     for tensor in &shard.tensors {
         let stream = generator.stream(tensor);
