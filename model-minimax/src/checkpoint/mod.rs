@@ -44,6 +44,7 @@ pub use layout::{
 };
 pub use report::{FileProblem, FileProblemKind, LoadReport, ScaleGrid, Skipped, Unexpected, WrongDtype, WrongShape};
 pub use safetensors::HeaderError;
+pub(crate) use safetensors::header as safetensors_header;
 pub use tensor::{Dtype, ReadAsError, Tensor};
 
 const INDEX: &str = "model.safetensors.index.json";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The safetensors container: `u64` header length, JSON header, data. Only the header is read here.
+//! The safetensors container: `u64` header length, JSON header, data. Only the header is read and written here.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::json;
 
 use super::tensor::Dtype;
 
@@ -149,6 +150,23 @@ pub(super) fn read_header(file: &mut File) -> Result<Vec<HeaderEntry>, HeaderErr
         .into_iter()
         .map(|(range, entry)| HeaderEntry { range: in_file(range.start)..in_file(range.end), ..entry })
         .collect())
+}
+
+/// What precedes the data of a file with these tensors, whose data follows in their order without holes: the length of the
+/// header and the header.
+pub(crate) fn header<'a>(tensors: impl IntoIterator<Item = (&'a str, Dtype, &'a [usize])>) -> Vec<u8> {
+    let mut header = json!({ "__metadata__": { "format": "pt" } });
+    let mut offset = 0;
+    for (name, dtype, shape) in tensors {
+        // A tensor in memory or on its way to a disk has a length; anything else would be refused by a reader.
+        let end = offset + dtype.byte_len(shape).unwrap_or(0);
+        header[name] = json!({ "dtype": dtype.name(), "shape": shape, "data_offsets": [offset, end] });
+        offset = end;
+    }
+    let mut header = header.to_string().into_bytes();
+    // The format allows spaces at the end; with them the data begins on a cache line.
+    header.resize((header.len() + PREFIX as usize).next_multiple_of(64) - PREFIX as usize, b' ');
+    [(header.len() as u64).to_le_bytes().as_slice(), &header].concat()
 }
 
 #[derive(Deserialize)]

@@ -65,6 +65,32 @@ impl ModelArgs {
     pub(crate) fn model_path(&self) -> Option<PathBuf> {
         self.model_path.as_ref().filter(|path| !path.is_empty()).map(PathBuf::from)
     }
+
+    /// The options that say the same, those left to their defaults included.
+    pub(crate) fn options(&self) -> Vec<OsString> {
+        fn option(name: &str, value: impl Into<OsString>) -> OsString {
+            let mut option = OsString::from(format!("--{name}="));
+            option.push(value.into());
+            option
+        }
+        let Self { synthetic, device, dtype, kernels, attention, .. } = self;
+        let number = |n: Option<NonZeroUsize>| n.map_or(String::new(), |n| n.to_string());
+        let mut options = vec![
+            option("model-path", self.model_path.clone().unwrap_or_default()),
+            // The folder's own config.json says it.
+            option("variant", ""),
+            option("device", device.to_string()),
+            option("max-layers", number(self.max_layers.0)),
+            option("dtype", name(*dtype)),
+            option("load", name(kernels.load)),
+            option("attention", attention.name()),
+            option("indexer", if attention.indexer.0 == HeadReduce::Shared { "shared" } else { "per-kv-head" }),
+            option("prefill-chunk", number(attention.prefill_chunk.0)),
+        ];
+        options.extend(synthetic.iter().map(|spec| option("synthetic", spec.to_string())));
+        options.extend(kernels.threads.iter().map(|threads| option("threads", threads.to_string())));
+        options
+    }
 }
 
 /// How the kernels of the CPU run.
@@ -193,6 +219,33 @@ impl<T: FromStr> FromStr for OrDefault<T> {
     }
 }
 
+/// A number of bytes, at least one: a whole number with a unit or none. `KB`, `MB`, `GB` are powers of 1000, `KiB`, `MiB`,
+/// `GiB` of 1024.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ByteSize(pub(crate) u64);
+
+impl FromStr for ByteSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let error = || format!("expected a size such as 64MiB, 2GB or 1000000, found {text:?}");
+        let unit = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(unit);
+        let factor: u64 = match unit.trim() {
+            "" | "B" => 1,
+            "KB" => 1000,
+            "MB" => 1_000_000,
+            "GB" => 1_000_000_000,
+            "KiB" => 1 << 10,
+            "MiB" => 1 << 20,
+            "GiB" => 1 << 30,
+            _ => return Err(error()),
+        };
+        let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)).filter(|&bytes| bytes > 0);
+        bytes.map(Self).ok_or_else(error)
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Dtype {
     /// Exact mode: F32 activations
@@ -307,6 +360,17 @@ mod tests {
         let reduces = [HeadReduce::PerKvHead, HeadReduce::PerKvHead, HeadReduce::Shared];
         assert_eq!(["", "per-kv-head", "shared"].map(str::parse), reduces.map(|reduce| Ok(Indexer(reduce))));
         assert!("Msa".parse::<Attention>().is_err() && "per_kv_head".parse::<Indexer>().is_err());
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        let known = [("64MiB", 64 << 20), ("2GB", 2_000_000_000), ("1000", 1000), ("3 KiB", 3072), ("1GiB", 1 << 30)];
+        for (text, bytes) in known {
+            assert_eq!(text.parse(), Ok(ByteSize(bytes)), "{text}");
+        }
+        for text in ["", "0", "MiB", "-1", "1.5GB", "2gb", "99999999999GiB"] {
+            assert!(text.parse::<ByteSize>().is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -7,7 +7,9 @@ mod knobs;
 mod parity;
 mod progress;
 mod session;
+mod synth;
 mod text;
+mod verify;
 
 use clap::{Parser, Subcommand};
 
@@ -27,6 +29,12 @@ enum Command {
     Bench(bench::BenchArgs),
     /// Compare the model with golden data; the table of worst differences goes to stdout.
     Parity(parity::ParityArgs),
+    /// Find the first tensor in which two checkpoints, SIMD levels, dtypes or devices differ, stage by stage.
+    Verify(Box<verify::VerifyArgs>),
+    /// Run the stage that `verify` has recorded again.
+    Replay(verify::ReplayArgs),
+    /// Write a synthetic checkpoint: a complete folder, as published, with random weights.
+    Synth(synth::SynthArgs),
     /// Show the environment variables that are read: value, type, default, meaning.
     ListKnobs,
 }
@@ -37,6 +45,9 @@ pub(crate) fn run() -> anyhow::Result<()> {
         Command::Ask(args) => ask::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Parity(args) => parity::run(&args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Replay(args) => verify::run_replay(&args),
+        Command::Synth(args) => synth::run(&args),
         Command::ListKnobs => knobs::run(),
     }
 }

@@ -130,6 +130,14 @@ impl Session {
         self.level
     }
 
+    pub(crate) fn set_level(&mut self, level: Level) {
+        self.level = level;
+    }
+
+    pub(crate) fn checkpoint(&self) -> &Checkpoint {
+        &self.checkpoint
+    }
+
     pub(crate) fn pool(&self) -> &Pool {
         &self.pool
     }

@@ -103,7 +103,7 @@ impl Network {
     }
 
     /// The attention block, its output projection included.
-    fn attention(
+    pub(super) fn attention(
         &self,
         number: usize,
         layer: &Layer,
@@ -165,7 +165,7 @@ impl Network {
     }
 
     /// The feed-forward part.
-    fn ffn(
+    pub(super) fn ffn(
         &self,
         arm: Arm,
         number: usize,
@@ -285,7 +285,7 @@ impl Network {
     }
 
     /// Adds to the residual stream, and rounds it.
-    fn add(&self, hidden: &mut [f32], x: &[f32]) {
+    pub(super) fn add(&self, hidden: &mut [f32], x: &[f32]) {
         let width = self.config.hidden_size;
         self.each_row(hidden, width, |row, hidden| {
             for (hidden, x) in hidden.iter_mut().zip(&x[row * width..]) {

@@ -21,6 +21,7 @@ pub mod norm;
 pub mod parity;
 pub mod rope;
 pub mod router;
+pub mod verify;
 mod weights;
 
 use crate::bench::{Arm, BenchDecoder};

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use model_minimax::checkpoint::synthetic::{SyntheticError, SyntheticSpec, ensure};
+use model_minimax::checkpoint::synthetic::{CreateOptions, SyntheticError, SyntheticSpec, create, ensure};
 use model_minimax::checkpoint::{Checkpoint, Dtype, FfnTensors, LinearTensors, ModelTensors, Tensor, expected_tensors};
 use model_minimax::config::{
     FP8_BLOCK, FfnKind, HiddenAct, MX_BLOCK, ModelConfig, NormKind, QkNorm, StopIds, Variant, WeightFormat,
@@ -59,7 +59,8 @@ fn bad_specs_say_what_is_wrong() {
         ("vocab=575", "vocab should be between 576 and 16777216, found 575"),
         ("weights=int4", "weights should be fp8, mxfp8 or bf16, found int4"),
         ("tiny,m3-tiny", "the preset m3-tiny should come first"),
-        ("blocks=2", "blocks are a matter of M3 (m3-tiny, m3-slice)"),
+        ("blocks=2", "blocks are a matter of M3 (m3-tiny, m3-slice, m3-full)"),
+        ("seed=-1", "seed should be a number below 2^64, found -1"),
         ("m3-tiny,blocks=0", "blocks should be between 1 and 65536, found 0"),
     ] {
         let error = text.parse::<SyntheticSpec>().unwrap_err();
@@ -78,6 +79,8 @@ fn specs_print_what_differs_from_the_preset() {
         ("tiny,weights=bf16,vocab=1024", "tiny,vocab=1024,weights=bf16"),
         ("tiny,weights=mxfp8", "tiny,weights=mxfp8"),
         ("m3-slice,weights=mxfp8,blocks=16", "m3-slice"),
+        ("m3-full,layers=4,seed=27", "m3-full,layers=4"),
+        ("tiny,seed=28", "tiny,seed=28"),
         ("m3-tiny,weights=fp8,blocks=16", "m3-tiny,blocks=16,weights=fp8"),
     ] {
         assert_eq!(spec(text).to_string(), printed);
@@ -268,6 +271,84 @@ fn leftovers_of_an_interrupted_run_are_no_checkpoint() {
     let (dir, written) = make("tiny", cache.path());
     assert!(written && !partial.exists());
     open(&dir);
+}
+
+#[test]
+fn full_has_the_published_sizes() {
+    // Bytes of the text tensors as published: every weight and scale of the checkpoints' headers.
+    for (text, layers, tensors) in [("full", 62, 96_103), ("m3-full", 60, 22_893 + 22_422)] {
+        let config = spec(text).config().unwrap();
+        assert_eq!((config.num_hidden_layers, config.vocab_size), (layers, 200_064));
+        assert_eq!(expected_tensors(&config).len(), tensors, "{text}");
+    }
+}
+
+#[test]
+fn a_folder_of_its_own_has_the_size_of_files_and_the_seed_asked_for() {
+    let scratch = Scratch::new();
+    let dir = scratch.path().join("new/m3");
+    let options = CreateOptions { shard_bytes: std::num::NonZeroU64::new(1 << 20), replace: false };
+    let created = create(&spec("m3-tiny"), &dir, &options, |_, _| ()).unwrap();
+    let (tensors, config) = open(&dir);
+    assert_eq!(created.tensors, expected_tensors(&config).len());
+    let mut largest = 0;
+    let mut files = 0;
+    for entry in fs::read_dir(&dir).unwrap().map(Result::unwrap) {
+        if entry.file_name().to_str().unwrap().ends_with(".safetensors") {
+            files += 1;
+            largest = largest.max(entry.metadata().unwrap().len());
+        }
+    }
+    // The header comes on top.
+    assert!(files == created.files && largest < (1 << 20) + (1 << 17), "{files} files, up to {largest} bytes");
+    assert!(created.bytes > 7 << 20 && files >= 7, "{created:?}");
+    // The text files are there, and a second seed gives other values in the same places.
+    assert!(fs::read_to_string(dir.join("chat_template.jinja")).unwrap().contains("thinking_mode"));
+    let other_dir = scratch.path().join("other");
+    create(&spec("m3-tiny,seed=28"), &other_dir, &options, |_, _| ()).unwrap();
+    let (other, _) = open(&other_dir);
+    assert_eq!(tensors.embed.byte_len(), other.embed.byte_len());
+    assert_ne!(tensors.embed.bytes(), other.embed.bytes());
+    // What `ensure` keeps under the same spec is the same.
+    let (kept, _) = make("m3-tiny,seed=28", scratch.path());
+    assert_eq!(open(&kept).0.embed.bytes(), other.embed.bytes());
+}
+
+#[test]
+fn a_folder_that_is_in_use_is_left_alone() {
+    let scratch = Scratch::new();
+    let dir = scratch.path().join("model");
+    let make = |replace| {
+        create(&spec("tiny"), &dir, &CreateOptions { shard_bytes: None, replace }, |_, _| ()).map_err(|e| e.to_string())
+    };
+    // Empty: as if it were not there.
+    fs::create_dir(&dir).unwrap();
+    make(false).unwrap();
+    let error = make(false).unwrap_err();
+    assert!(error.contains("model is in the way: a synthetic checkpoint, which --force replaces"), "{error}");
+    make(true).unwrap();
+    // A file that no synthetic checkpoint has makes it somebody's folder.
+    fs::write(dir.join("notes.txt"), "mine").unwrap();
+    let error = make(true).unwrap_err();
+    assert!(error.contains("neither empty nor a synthetic checkpoint"), "{error}");
+    assert_eq!(fs::read_to_string(dir.join("notes.txt")).unwrap(), "mine");
+    // So does a published checkpoint, which has no stamp.
+    fs::remove_file(dir.join("notes.txt")).unwrap();
+    fs::remove_file(dir.join("synthetic.json")).unwrap();
+    assert!(make(true).is_err() && dir.join("config.json").is_file());
+    // A killed run leaves a folder beside it.
+    fs::remove_dir_all(&dir).unwrap();
+    let partial = scratch.path().join("model.partial");
+    fs::create_dir(&partial).unwrap();
+    fs::write(partial.join("model-00000-of-00004.safetensors"), "cut").unwrap();
+    let error = make(false).unwrap_err();
+    assert!(error.contains("model.partial is in the way: what an interrupted run has left"), "{error}");
+    make(true).unwrap();
+    assert!(!partial.exists());
+    fs::create_dir(&partial).unwrap();
+    fs::write(partial.join("letter"), "mine").unwrap();
+    fs::remove_dir_all(&dir).unwrap();
+    assert!(make(true).is_err() && partial.join("letter").exists() && !dir.exists());
 }
 
 #[test]

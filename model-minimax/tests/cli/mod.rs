@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use op_testkit::safetensors::Dtype;
 
 use crate::model::parity::copy;
+use crate::model::verify::{copy_folder, plant};
 use crate::scratch::Scratch;
 
 const MODELS: [&str; 4] = ["m27-tiny-bf16", "m27-tiny-fp8", "m3-tiny-bf16", "m3-tiny-mxfp8"];
@@ -192,6 +193,91 @@ fn a_report_that_cannot_be_written_stops_the_benchmark_before_it_starts() {
     let outcome = program(dir.path(), &["bench", "--model-path", path, "--report-dir", "absent"], &[]);
     outcome.fails(1, &["bench_latest_eager.json cannot be written"]);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn synth_writes_a_folder_that_answers_and_says_how_much_memory_that_took() {
+    let dir = Scratch::new();
+    let synth = |more: &[&str]| program(dir.path(), &[&["synth", "--output-dir", "m"], more].concat(), &[]);
+    // 200 MB: more than what the run may take, as nearly all of it is streamed.
+    let large = [
+        "--variant",
+        "m3",
+        "--scale",
+        "slice",
+        "--layers",
+        "1",
+        "--vocab",
+        "576",
+        "--format",
+        "bf16",
+        "--hidden",
+        "3072",
+    ];
+    let outcome = synth(&large);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let number = |after: &str| -> u64 {
+        let text = outcome.stderr.split(after).nth(1).unwrap_or_else(|| panic!("{}", outcome.stderr));
+        text.trim_start_matches(' ').split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
+    };
+    let (bytes, peak) = (number("tensors,"), number("peak memory"));
+    assert!(bytes > 180 << 20 && peak < 64, "{}", outcome.stderr);
+    synth(&large).fails(1, &["m is in the way", "--force"]);
+
+    let outcome = synth(&["--force", "--variant", "m3", "--seed", "5", "--shard-size", "1MiB"]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert!(outcome.stderr.starts_with("m, MiniMax-M3 (m3-tiny,seed=5): "), "{}", outcome.stderr);
+    #[cfg(feature = "text")]
+    {
+        let ask = ["ask", "--model-path", "m", "--prompt", "Hello", "--max-new-tokens", "3"];
+        let outcome = program(dir.path(), &ask, &[]);
+        assert!(outcome.code == Some(0) && !outcome.stdout.trim().is_empty(), "{}", outcome.stderr);
+    }
+    synth(&["--layers", "0", "--force"]).fails(1, &["layers should be between 1 and 1024, found 0"]);
+    synth(&["--shard-size", "1.5GB"]).fails(2, &["expected a size such as 64MiB"]);
+}
+
+#[test]
+fn verify_finds_a_planted_weight_and_replay_shows_it_again() {
+    let dir = Scratch::new();
+    let good = golden("m27-tiny-bf16");
+    let bad = dir.path().join("bad copy");
+    copy_folder(&good, &bad);
+    plant(&bad, "model.layers.1.self_attn.v_proj.weight", 7, 0x40);
+    let good = good.to_str().unwrap();
+    let verify = |more: &[&str]| {
+        let common = ["verify", "--model-path", good, "--prompt-ids", "5,6,7,8", "--dtype", "f32"];
+        program(dir.path(), &[&common, more].concat(), &[])
+    };
+    let outcome = verify(&["--other", "--model-path \"bad copy\""]);
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    for word in [
+        "4 tokens, tolerance 0\n",
+        "layer 0 feed-forward   ffn_out",
+        "first difference: layer 1 attention, attn_out [4, 128]: ",
+        "distance in units in the last place (F32)",
+        "model.layers.1.self_attn.v_proj.weight: 1 of ",
+    ] {
+        assert!(outcome.stdout.contains(word), "{word:?} is not in {}", outcome.stdout);
+    }
+    assert!(outcome.stderr.contains("the two sides differ at layer 1 attention"), "{}", outcome.stderr);
+
+    let bundle = "verify-bundle.safetensors";
+    let replay = |more: &[&str]| program(dir.path(), &[&["replay", bundle], more].concat(), &[]);
+    let outcome = replay(&[]);
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    assert!(outcome.stdout.contains("side b: as recorded, bit for bit\nattn_out [4, 128]: "), "{}", outcome.stdout);
+    let outcome = replay(&["--other-model-path", good]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert!(outcome.stdout.contains("side b: not as recorded\nno difference"), "{}", outcome.stdout);
+
+    // Two levels of one checkpoint agree within a tolerance, not exactly.
+    let outcome = verify(&["--other", "--level scalar --threads 3 --load mmap"]);
+    assert!(outcome.code == Some(0) && outcome.stdout.contains("no difference in 13 tensors"), "{}", outcome.stdout);
+    verify(&["--other", "--model-path nowhere"]).fails(1, &["side b: no checkpoint folder at nowhere"]);
+    verify(&["--other", "--level mmx"]).fails(1, &["--other", "mmx"]);
+    verify(&["--tolerance", "-1"]).fails(2, &["expected a number of at least 0"]);
+    program(dir.path(), &["replay", "absent.safetensors"], &[]).fails(1, &["absent.safetensors: cannot be read"]);
 }
 
 #[test]

@@ -6,3 +6,4 @@ mod forward;
 mod m3;
 mod ops;
 pub(crate) mod parity;
+pub(crate) mod verify;

@@ -4,7 +4,7 @@
 //! benches and tests without a download.
 //!
 //! The files, names and dtypes are those of the published checkpoints; weights are FP8 blocks (M2.7) or MXFP8 (M3) unless
-//! asked otherwise. Every value is a function of [`SEED`], the tensor's name and the element's position, so a spec always
+//! asked otherwise. Every value is a function of the seed, the tensor's name and the element's position, so a spec always
 //! gives the same bytes on one machine, whatever the number of threads. Values are drawn like a trained layer's: roughly
 //! normal, with variances that keep activations near one, FP8 codes that use the whole range of their block, routers that
 //! spread the tokens, index heads that tell the blocks of keys apart. The text that such a model writes is noise.
@@ -18,6 +18,7 @@ mod values;
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -30,15 +31,15 @@ use spec::pretty;
 pub use spec::{SpecError, SyntheticSpec};
 use values::Generator;
 
-/// Seed of every synthetic checkpoint.
+/// Seed of a synthetic checkpoint whose spec names none.
 pub const SEED: u64 = 27;
 /// Changes whenever the same spec would give other files; part of the stamp.
 const GENERATOR: u32 = 2;
 
 const STAMP: &str = "synthetic.json";
-/// A file holds about this much, and a checkpoint has at least about this many files.
-const SHARD_BYTES: usize = 256 << 20;
-const MIN_SHARDS: usize = 4;
+/// A file holds about this much, and a checkpoint has at least about this many files, unless [`CreateOptions`] say otherwise.
+const SHARD_BYTES: u64 = 256 << 20;
+const MIN_SHARDS: u64 = 4;
 /// Bytes made and written at a time.
 const CHUNK: usize = 1 << 22;
 
@@ -53,12 +54,20 @@ pub enum SyntheticError {
     DiskSpace {
         /// The spec.
         spec: SyntheticSpec,
-        /// The cache folder.
+        /// The folder that it would lie in.
         dir: PathBuf,
         /// Bytes to be written.
         needed: u64,
         /// Bytes that may be written.
         free: u64,
+    },
+    /// The place of a new folder is taken.
+    #[error("{} is in the way: {what}", dir.display())]
+    Occupied {
+        /// The folder or file.
+        dir: PathBuf,
+        /// What it is, and what helps.
+        what: &'static str,
     },
     /// A file or folder cannot be written.
     #[error("cannot write {}: {source}", path.display())]
@@ -117,14 +126,130 @@ pub fn ensure(
             fs::remove_dir_all(leftover).map_err(at(leftover))?;
         }
     }
-    let written =
-        write(spec, &partial, cache_dir, progress).and_then(|()| fs::rename(&partial, &dir).map_err(at(&dir)));
-    if let Err(error) = written {
-        // The error is worth more than the folder that could not be removed; the next run tries again.
-        let _ = fs::remove_dir_all(&partial);
-        return Err(error);
-    }
+    let written = plan(spec, None)
+        .and_then(|shards| write(spec, &shards, &partial, cache_dir, progress))
+        .and_then(|()| fs::rename(&partial, &dir).map_err(at(&dir)));
+    // The error is worth more than the folder that could not be removed; the next run tries again.
+    written.inspect_err(|_| drop(fs::remove_dir_all(&partial)))?;
     Ok(dir)
+}
+
+/// How [`create`] writes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CreateOptions {
+    /// Bytes that a file of weights holds at most, unless a single tensor is larger. `None`: 256 MiB, or less for a
+    /// checkpoint that would have fewer than four files.
+    pub shard_bytes: Option<NonZeroU64>,
+    /// Whether a synthetic checkpoint that lies at the place is replaced, and what an interrupted run left beside it removed.
+    pub replace: bool,
+}
+
+/// What [`create`] has written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Created {
+    /// Files of weights.
+    pub files: usize,
+    /// Tensors.
+    pub tensors: usize,
+    /// Bytes of all tensors.
+    pub bytes: u64,
+}
+
+/// Writes the synthetic checkpoint `spec` into the new folder `dir`; the folders above it are made.
+///
+/// Files are streamed: memory is a few megabytes per core, whatever the size. `progress` is told the bytes written and the
+/// bytes in all. The folder appears whole, by renaming `DIR.partial`; a run that fails removes that, a killed one leaves it.
+///
+/// # Errors
+/// [`SyntheticError`], except `NoCacheDir`. [`SyntheticError::Occupied`] if `dir` or `DIR.partial` exists and is not an empty
+/// folder, or with [`CreateOptions::replace`] not a synthetic checkpoint.
+pub fn create(
+    spec: &SyntheticSpec,
+    dir: &Path,
+    options: &CreateOptions,
+    progress: impl FnMut(u64, u64),
+) -> Result<Created, SyntheticError> {
+    let parent = match dir.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    fs::create_dir_all(parent).map_err(at(parent))?;
+    let mut partial = dir.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    let place = Place::of(dir)?;
+    let leftover = Place::of(&partial)?;
+    let occupied = |dir: &Path, what| Err(SyntheticError::Occupied { dir: dir.to_owned(), what });
+    match place {
+        Place::Free | Place::Empty => (),
+        Place::Synthetic { whole: true } if options.replace => (),
+        Place::Synthetic { whole: true } => return occupied(dir, "a synthetic checkpoint, which --force replaces"),
+        _ => return occupied(dir, "it is neither empty nor a synthetic checkpoint; choose another folder"),
+    }
+    match leftover {
+        Place::Free => (),
+        Place::Empty | Place::Synthetic { .. } if options.replace => {
+            fs::remove_dir_all(&partial).map_err(at(&partial))?;
+        }
+        Place::Empty | Place::Synthetic { .. } => {
+            return occupied(
+                &partial,
+                "what an interrupted run has left (or a run that still goes on), which --force removes",
+            );
+        }
+        Place::Other => {
+            return occupied(&partial, "it is not what a run would have left; remove it or choose another folder");
+        }
+    }
+    let shards = plan(spec, options.shard_bytes)?;
+    write(spec, &shards, &partial, parent, progress)
+        .and_then(|()| match place {
+            // Until here a failure leaves what is replaced as it was.
+            Place::Synthetic { .. } | Place::Empty => fs::remove_dir_all(dir).map_err(at(dir)),
+            _ => Ok(()),
+        })
+        .and_then(|()| fs::rename(&partial, dir).map_err(at(dir)))
+        .inspect_err(|_| drop(fs::remove_dir_all(&partial)))?;
+    Ok(Created {
+        files: shards.len(),
+        tensors: shards.iter().map(|shard| shard.tensors.len()).sum(),
+        bytes: shards.iter().map(|shard| shard.bytes).sum(),
+    })
+}
+
+/// What lies where a folder shall be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Free,
+    Empty,
+    /// A folder with nothing but files of a synthetic checkpoint; `whole` if it says so itself.
+    Synthetic {
+        whole: bool,
+    },
+    Other,
+}
+
+impl Place {
+    fn of(path: &Path) -> Result<Self, SyntheticError> {
+        let entries = match fs::read_dir(path) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::Free),
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(Self::Other),
+            Err(error) => return Err(at(path)(error)),
+        };
+        let (mut empty, mut whole) = (true, false);
+        for entry in entries {
+            let name = entry.map_err(at(path))?.file_name();
+            let Some(name) = name.to_str() else { return Ok(Self::Other) };
+            let weights = name.starts_with("model-") && name.ends_with(".safetensors");
+            if !weights && !spec::COMPANIONS.contains(&name) && ![super::INDEX, STAMP].contains(&name) {
+                return Ok(Self::Other);
+            }
+            empty = false;
+            whole |= name == STAMP;
+        }
+        Ok(if empty { Self::Empty } else { Self::Synthetic { whole } })
+    }
 }
 
 /// Whether `dir` holds this checkpoint, by its stamp and the headers of its files.
@@ -146,15 +271,14 @@ fn free_bytes(dir: &Path) -> Option<u64> {
 /// Writes all files into the new folder `dir`.
 fn write(
     spec: &SyntheticSpec,
+    shards: &[Shard],
     dir: &Path,
-    cache_dir: &Path,
+    parent: &Path,
     progress: impl FnMut(u64, u64),
 ) -> Result<(), SyntheticError> {
-    let config = spec.config()?;
-    let shards = plan_shards(&config);
-    let total = shards.iter().map(|shard| shard.bytes as u64).sum();
-    if let Some(free) = free_bytes(cache_dir).filter(|&free| free < total) {
-        return Err(SyntheticError::DiskSpace { spec: spec.clone(), dir: cache_dir.to_owned(), needed: total, free });
+    let total = shards.iter().map(|shard| shard.bytes).sum();
+    if let Some(free) = free_bytes(parent).filter(|&free| free < total) {
+        return Err(SyntheticError::DiskSpace { spec: spec.clone(), dir: parent.to_owned(), needed: total, free });
     }
     fs::create_dir(dir).map_err(at(dir))?;
     let save = |name: &str, text: &str| {
@@ -164,7 +288,8 @@ fn write(
     for (name, text) in spec.companions() {
         save(name, &text)?;
     }
-    write_shards(&Generator::new(&config), &shards, dir, total, progress)?;
+    let generator = Generator::new(&spec.config()?, spec.seed());
+    write_shards(&generator, shards, dir, total, progress)?;
     let weight_map: Map<String, Value> = (shards.iter())
         .flat_map(|shard| shard.tensors.iter().map(|tensor| (tensor.name.clone(), shard.name.as_str().into())))
         .collect();
@@ -178,20 +303,22 @@ fn write(
 struct Shard {
     name: String,
     tensors: Vec<TensorSpec>,
-    bytes: usize,
+    bytes: u64,
 }
 
 fn byte_len(tensor: &TensorSpec) -> usize {
     tensor.dtype.byte_len(&tensor.shape).expect("ModelConfig limits the sizes")
 }
 
-fn plan_shards(config: &ModelConfig) -> Vec<Shard> {
-    let tensors = expected_tensors(config);
-    let total: usize = tensors.iter().map(byte_len).sum();
-    let limit = SHARD_BYTES.min(total.div_ceil(MIN_SHARDS));
+/// The files of weights, none of more than `limit` bytes unless one tensor is.
+fn plan(spec: &SyntheticSpec, limit: Option<NonZeroU64>) -> Result<Vec<Shard>, SyntheticError> {
+    let config = spec.config()?;
+    let tensors = expected_tensors(&config);
+    let total: u64 = tensors.iter().map(|tensor| byte_len(tensor) as u64).sum();
+    let limit = limit.map_or(SHARD_BYTES.min(total.div_ceil(MIN_SHARDS)), NonZeroU64::get);
     let mut shards = vec![Shard::default()];
     for tensor in tensors {
-        let bytes = byte_len(&tensor);
+        let bytes = byte_len(&tensor) as u64;
         if shards.last().is_some_and(|shard| shard.bytes > 0 && shard.bytes + bytes > limit) {
             shards.push(Shard::default());
         }
@@ -211,7 +338,7 @@ fn plan_shards(config: &ModelConfig) -> Vec<Shard> {
         // Wide elements first: every tensor is then aligned to its element.
         shard.tensors.sort_by_key(|tensor| std::cmp::Reverse(tensor.dtype.bits()));
     }
-    shards
+    Ok(shards)
 }
 
 /// Writes the files on all cores.
@@ -256,21 +383,9 @@ fn write_shards(
 }
 
 fn write_shard(generator: &Generator, shard: &Shard, path: &Path, written: &mpsc::Sender<u64>) -> io::Result<()> {
-    let mut header = json!({ "__metadata__": { "format": "pt" } });
-    let mut offset = 0;
-    for tensor in &shard.tensors {
-        let end = offset + byte_len(tensor);
-        header[&tensor.name] =
-            json!({ "dtype": tensor.dtype.name(), "shape": tensor.shape, "data_offsets": [offset, end] });
-        offset = end;
-    }
-    let mut header = header.to_string().into_bytes();
-    // The format allows spaces at the end; with them the data begins on a cache line.
-    header.resize((header.len() + 8).next_multiple_of(64) - 8, b' ');
-
+    let tensors = shard.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.dtype, tensor.shape.as_slice()));
     let mut file = File::create_new(path)?;
-    file.write_all(&(header.len() as u64).to_le_bytes())?;
-    file.write_all(&header)?;
+    file.write_all(&super::safetensors::header(tensors))?;
     let mut buffer = vec![0; CHUNK];
     for tensor in &shard.tensors {
         let stream = generator.stream(tensor);

@@ -20,17 +20,25 @@ const BOS: usize = 531;
 /// `[e~[`, the end of a turn.
 const EOS: usize = 532;
 
+/// Entries of the published vocabularies.
+const PUBLISHED_VOCAB: usize = 200_064;
 /// Multiples of this width keep the published proportions whole.
 const HIDDEN_STEP: usize = 384;
 const HEAD_DIM: usize = 128;
+
+/// Names of the small files.
+pub(super) const COMPANIONS: [&str; 5] =
+    ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"];
 
 /// Named sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Preset {
     Tiny,
     Slice,
+    Full,
     M3Tiny,
     M3Slice,
+    M3Full,
 }
 
 /// How the linear weights are stored.
@@ -59,11 +67,13 @@ impl Weights {
 /// | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 /// | `tiny` | M2.7 | 2 | 8 | 384 | 576 | | FP8 | 6 MB |
 /// | `slice` (default) | M2.7 | 4 | 32 | 3072 | 16384 | | FP8 | 2.2 GB |
+/// | `full` | M2.7 | 62 | 256 | 3072 | 200064 | | FP8 | 230 GB |
 /// | `m3-tiny` | M3 | 3 | 8 | 384 | 576 | 2 | MXFP8 | 8 MB |
 /// | `m3-slice` | M3 | 4 | 16 | 6144 | 16384 | 16 | MXFP8 | 4.1 GB |
+/// | `m3-full` | M3 | 60 | 128 | 6144 | 200064 | 16 | MXFP8 | 442 GB |
 ///
-/// `layers=`, `experts=`, `hidden=`, `vocab=`, `weights=fp8|mxfp8|bf16` and, for M3, `blocks=` (of 128 keys, that a
-/// query of a layer with sparse attention attends to) change a preset, which may come first and otherwise is `slice`:
+/// `layers=`, `experts=`, `hidden=`, `vocab=`, `weights=fp8|mxfp8|bf16`, `seed=` and, for M3, `blocks=` (of 128 keys, that
+/// a query of a layer with sparse attention attends to) change a preset, which may come first and otherwise is `slice`:
 /// `layers=2,experts=64`, `m3-slice,blocks=2`. `hidden` is a multiple of 384; the other widths follow it in the published
 /// proportions:
 ///
@@ -83,12 +93,13 @@ pub struct SyntheticSpec {
     /// Blocks that a query attends to; of no meaning without sparse attention.
     blocks: usize,
     weights: Weights,
+    seed: u64,
 }
 
 /// A [`SyntheticSpec`] that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "synthetic spec \"{spec}\": {what}; write `tiny`, `slice`, `m3-tiny`, `m3-slice` or keys such as \
+    "synthetic spec \"{spec}\": {what}; write `tiny`, `slice`, `full`, `m3-tiny`, `m3-slice`, `m3-full` or keys such as \
      `layers=4,experts=32,hidden=3072,vocab=16384,weights=bf16`, separated by commas"
 )]
 pub struct SpecError {
@@ -99,21 +110,23 @@ pub struct SpecError {
 }
 
 impl Preset {
-    const ALL: [Self; 4] = [Self::Tiny, Self::Slice, Self::M3Tiny, Self::M3Slice];
+    const ALL: [Self; 6] = [Self::Tiny, Self::Slice, Self::Full, Self::M3Tiny, Self::M3Slice, Self::M3Full];
 
     fn name(self) -> &'static str {
         match self {
             Self::Tiny => "tiny",
             Self::Slice => "slice",
+            Self::Full => "full",
             Self::M3Tiny => "m3-tiny",
             Self::M3Slice => "m3-slice",
+            Self::M3Full => "m3-full",
         }
     }
 
     fn variant(self) -> Variant {
         match self {
-            Self::Tiny | Self::Slice => Variant::M27,
-            Self::M3Tiny | Self::M3Slice => Variant::M3,
+            Self::Tiny | Self::Slice | Self::Full => Variant::M27,
+            Self::M3Tiny | Self::M3Slice | Self::M3Full => Variant::M3,
         }
     }
 
@@ -121,14 +134,16 @@ impl Preset {
         let (layers, experts, hidden, vocab, blocks) = match self {
             Self::Tiny => (2, 8, 384, TOKENIZER_ENTRIES, 0),
             Self::Slice => (4, 32, 3072, 16384, 0),
+            Self::Full => (62, 256, 3072, PUBLISHED_VOCAB, 0),
             Self::M3Tiny => (3, 8, 384, TOKENIZER_ENTRIES, 2),
             Self::M3Slice => (4, 16, 6144, 16384, 16),
+            Self::M3Full => (60, 128, 6144, PUBLISHED_VOCAB, 16),
         };
         let weights = match self.variant() {
             Variant::M27 => Weights::Fp8,
             Variant::M3 => Weights::Mxfp8,
         };
-        SyntheticSpec { preset: self, layers, experts, hidden, vocab, blocks, weights }
+        SyntheticSpec { preset: self, layers, experts, hidden, vocab, blocks, weights, seed: SEED }
     }
 }
 
@@ -180,11 +195,16 @@ impl FromStr for SyntheticSpec {
                 "blocks" if spec.variant() == Variant::M3 => {
                     spec.blocks = number(|n| (1..=1 << 16).contains(&n), "between 1 and 65536")?;
                 }
-                "blocks" => return Err(error("blocks are a matter of M3 (m3-tiny, m3-slice)".to_owned())),
+                "blocks" => return Err(error("blocks are a matter of M3 (m3-tiny, m3-slice, m3-full)".to_owned())),
                 "weights" => {
                     let weights = Weights::ALL.into_iter().find(|weights| weights.name() == value);
                     spec.weights =
                         weights.ok_or_else(|| error(format!("weights should be fp8, mxfp8 or bf16, found {value}")))?;
+                }
+                "seed" => {
+                    let seed =
+                        value.parse().map_err(|_| error(format!("seed should be a number below 2^64, found {value}")));
+                    spec.seed = seed?;
                 }
                 _ => return Err(error(format!("unknown key {key}"))),
             }
@@ -212,6 +232,9 @@ impl fmt::Display for SyntheticSpec {
         if self.weights != preset.weights {
             write!(f, ",weights={}", self.weights.name())?;
         }
+        if self.seed != SEED {
+            write!(f, ",seed={}", self.seed)?;
+        }
         Ok(())
     }
 }
@@ -228,6 +251,11 @@ impl SyntheticSpec {
     /// The variant that the checkpoint is of.
     pub fn variant(&self) -> Variant {
         self.preset.variant()
+    }
+
+    /// The number that every value is drawn by.
+    pub fn seed(&self) -> u64 {
+        self.seed
     }
 
     /// The configuration of the checkpoint.
@@ -363,18 +391,15 @@ impl SyntheticSpec {
                 include_str!("../../../data/m3/chat_template.jinja"),
             ],
         };
-        [
-            ("config.json", self.config_json()),
-            ("generation_config.json", pretty(&generation)),
-            ("tokenizer.json", tokenizer.to_owned()),
-            ("tokenizer_config.json", tokenizer_config.to_owned()),
-            ("chat_template.jinja", template.to_owned()),
-        ]
+        let texts =
+            [self.config_json(), pretty(&generation), tokenizer.into(), tokenizer_config.into(), template.into()];
+        let mut texts = texts.into_iter();
+        COMPANIONS.map(|name| (name, texts.next().unwrap_or_default()))
     }
 
     /// What a finished folder says about itself.
     pub(super) fn stamp(&self) -> String {
-        pretty(&json!({ "generator": GENERATOR, "seed": SEED, "spec": self.to_string() }))
+        pretty(&json!({ "generator": GENERATOR, "seed": self.seed, "spec": self.to_string() }))
     }
 }
 

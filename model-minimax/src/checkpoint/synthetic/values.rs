@@ -8,7 +8,6 @@ use cpu_tiles::{F8E4M3, Overflow};
 use half::bf16;
 use zerocopy::IntoBytes;
 
-use super::SEED;
 use super::spec::TEXT_TOKENS;
 use crate::checkpoint::{Dtype, Role, TensorSpec};
 use crate::config::{HiddenAct, ModelConfig, NormKind, Variant};
@@ -20,6 +19,7 @@ const E8M0_BIAS: f32 = 127.0;
 
 /// The distributions that values are drawn from.
 pub(super) struct Generator {
+    seed: u64,
     /// A stratified sample of the standard normal distribution.
     normal: Vec<f32>,
     /// The same sample as E4M3 codes, its largest magnitude at 448.
@@ -35,7 +35,7 @@ pub(super) struct Generator {
 }
 
 impl Generator {
-    pub(super) fn new(config: &ModelConfig) -> Self {
+    pub(super) fn new(config: &ModelConfig, seed: u64) -> Self {
         // Box-Muller over a grid of 256 radii and 256 angles.
         let normal: Vec<f32> = (0..SAMPLES)
             .map(|i| {
@@ -48,6 +48,7 @@ impl Generator {
             normal.iter().map(|z| F8E4M3::from_f32(z * F8E4M3::MAX.to_f32() / max, Overflow::Saturate)).collect();
         let square_sum: f64 = codes.iter().map(|code| f64::from(code.to_f32()).powi(2)).sum();
         Self {
+            seed,
             normal,
             codes: codes.iter().map(|code| code.to_bits()).collect(),
             code_std: (square_sum / SAMPLES as f64).sqrt() as f32,
@@ -104,7 +105,7 @@ impl Generator {
             Dtype::F32 => Values::F32 { normal: &self.normal, mean, std },
             other => unreachable!("no expected tensor has dtype {other}"),
         };
-        Stream { seed: mix(SEED ^ hash), values, zero_from }
+        Stream { seed: mix(self.seed ^ hash), values, zero_from }
     }
 }
 
