@@ -51,6 +51,7 @@
 //! Around that:
 //!
 //! * [`mod@bench`] measures generation, arm against arm, and writes the reports.
+//! * [`inspect`] says what a checkpoint folder holds, [`plan`] what running it takes; neither reads a weight.
 //! * [`model::parity`] compares a model with what a reference implementation computed.
 //! * [`knobs`] lists the environment variables that the program and its kernels read.
 
@@ -58,8 +59,10 @@ pub mod bench;
 pub mod checkpoint;
 pub mod config;
 pub mod generate;
+pub mod inspect;
 pub mod knobs;
 pub mod model;
+pub mod plan;
 pub mod sampling;
 #[cfg(feature = "text")]
 pub mod text;

@@ -8,7 +8,9 @@ mod cli;
 mod config;
 mod fake;
 mod generate;
+mod inspect;
 mod model;
+mod plan;
 mod scratch;
 #[cfg(feature = "text")]
 mod text;

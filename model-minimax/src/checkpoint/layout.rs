@@ -51,6 +51,11 @@ pub struct TensorSpec {
 }
 
 impl TensorSpec {
+    /// Bytes as stored; 0 for a shape beyond what a `usize` counts.
+    pub fn byte_len(&self) -> usize {
+        self.dtype.byte_len(&self.shape).unwrap_or(0)
+    }
+
     /// Whether a tensor may have this element type. E8M0 scales are published as U8 and may have their own type too,
     /// which has the same bytes.
     pub fn accepts(&self, dtype: Dtype) -> bool {
@@ -180,6 +185,14 @@ pub fn expected_tensors(config: &ModelConfig) -> Vec<TensorSpec> {
         Ok::<_, Infallible>(())
     });
     specs
+}
+
+impl ModelTensors<TensorSpec> {
+    /// The tensors that a checkpoint with this configuration must hold, by their place in the model.
+    pub fn expected(config: &ModelConfig) -> Self {
+        let Ok(tensors) = Self::try_build(config, Ok::<_, Infallible>);
+        tensors
+    }
 }
 
 impl<T> ModelTensors<T> {

@@ -246,6 +246,26 @@ impl Checkpoint {
         &self.dir
     }
 
+    /// Whether the folder has an index of its files.
+    pub fn has_index(&self) -> bool {
+        self.dir.join(INDEX).is_file()
+    }
+
+    /// Files that cannot be used, whatever the configuration.
+    pub fn file_problems(&self) -> &[FileProblem] {
+        &self.problems
+    }
+
+    /// Bytes that the index counts and no file on disk has.
+    pub fn absent_bytes(&self) -> Option<u64> {
+        self.absent_bytes
+    }
+
+    /// Safetensors files of the folder that do not belong to the checkpoint.
+    pub fn ignored_files(&self) -> &[String] {
+        &self.ignored_files
+    }
+
     /// All tensors of usable files, sorted by name.
     pub fn tensors(&self) -> &[Tensor] {
         &self.tensors

@@ -6,6 +6,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use super::safetensors::HeaderError;
 use super::tensor::Dtype;
 
@@ -59,7 +61,7 @@ impl fmt::Display for FileProblem {
 }
 
 /// A tensor of the checkpoint that the model has no place for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unexpected {
     /// Its name.
     pub name: String,
@@ -68,7 +70,7 @@ pub struct Unexpected {
 }
 
 /// A tensor with another shape than the configuration asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WrongShape {
     /// Its name.
     pub name: String,
@@ -79,7 +81,7 @@ pub struct WrongShape {
 }
 
 /// A tensor with another element type than its role and the configuration ask for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WrongDtype {
     /// Its name.
     pub name: String,
@@ -92,7 +94,7 @@ pub struct WrongDtype {
 }
 
 /// A grid of block scales that does not fit its weight.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ScaleGrid {
     /// Name of the scale.
     pub name: String,
@@ -107,7 +109,7 @@ pub struct ScaleGrid {
 }
 
 /// Tensors that are left out on purpose.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Skipped {
     /// What their names have in common.
     pub pattern: String,

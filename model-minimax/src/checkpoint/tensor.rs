@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use half::bf16;
 use memmap2::Mmap;
+use serde::{Serialize, Serializer};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::safetensors::HeaderEntry;
@@ -99,6 +100,12 @@ impl Dtype {
         let elements = shape.iter().try_fold(1_usize, |product, &dim| product.checked_mul(dim))?;
         let bits = elements.checked_mul(self.bits())?;
         bits.is_multiple_of(8).then_some(bits / 8)
+    }
+}
+
+impl Serialize for Dtype {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
     }
 }
 

@@ -3,8 +3,10 @@
 mod args;
 mod ask;
 mod bench;
+mod inspect;
 mod knobs;
 mod parity;
+mod plan;
 mod progress;
 mod session;
 mod synth;
@@ -27,6 +29,8 @@ enum Command {
     Ask(ask::AskArgs),
     /// Measure real generation, arm against arm; ends with a table and JSON reports.
     Bench(bench::BenchArgs),
+    /// Say what a checkpoint folder holds and what is wrong with it; reads headers only.
+    Inspect(inspect::InspectArgs),
     /// Compare the model with golden data; the table of worst differences goes to stdout.
     Parity(parity::ParityArgs),
     /// Find the first tensor in which two checkpoints, SIMD levels, dtypes or devices differ, stage by stage.
@@ -35,6 +39,8 @@ enum Command {
     Replay(verify::ReplayArgs),
     /// Write a synthetic checkpoint: a complete folder, as published, with random weights.
     Synth(synth::SynthArgs),
+    /// Say what running a model takes, before a weight is read: memory by part, bytes per token, expected rate.
+    Plan(plan::PlanArgs),
     /// Show the environment variables that are read: value, type, default, meaning.
     ListKnobs,
 }
@@ -44,10 +50,12 @@ pub(crate) fn run() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Ask(args) => ask::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
         Command::Parity(args) => parity::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Replay(args) => verify::run_replay(&args),
         Command::Synth(args) => synth::run(&args),
+        Command::Plan(args) => plan::run(&args),
         Command::ListKnobs => knobs::run(),
     }
 }

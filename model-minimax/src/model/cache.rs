@@ -217,6 +217,16 @@ impl KvCache {
         LayerCache { cache: self, layer }
     }
 
+    /// Bytes of the keys and values, and of the index keys, of a page in one layer.
+    ///
+    /// # Panics
+    /// When there is no such layer.
+    pub fn page_bytes(&self, layer: usize) -> (usize, usize) {
+        let all = self.offsets[layer + 1] - self.offsets[layer];
+        let keys_values = self.shape.kv_heads * self.slot_bytes();
+        (keys_values, all - keys_values)
+    }
+
     /// Tokens that there is room for.
     fn room(&self) -> usize {
         self.pages.len() * PAGE

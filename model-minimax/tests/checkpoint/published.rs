@@ -8,6 +8,8 @@ use std::io::Write;
 
 use model_minimax::checkpoint::{Checkpoint, LinearTensors, MlpTensors};
 use model_minimax::config::ModelConfig;
+use model_minimax::inspect::Inspection;
+use model_minimax::plan::{MemoryPlan, PlanOptions, Target};
 use serde_json::{Map, Value, json};
 
 use super::moe;
@@ -50,6 +52,19 @@ fn open(folder: &Scratch) -> (Checkpoint, ModelConfig) {
 /// Whether a linear layer has its scale in another file.
 fn is_split(linear: &LinearTensors) -> bool {
     linear.scale.as_ref().is_some_and(|scale| scale.file() != linear.weight.file())
+}
+
+/// The notes of one kind.
+fn notes<'a>(inspection: &'a Inspection, kind: &str) -> Vec<&'a str> {
+    inspection.notes.iter().filter(|note| note.kind == kind).map(|note| note.text.as_str()).collect()
+}
+
+/// The weights of a plan are those of the checkpoint, all of them, and no byte more.
+fn check_plan(config: &ModelConfig, inspection: &Inspection) {
+    let plan = MemoryPlan::new(config, &PlanOptions::new(Target::Cpu));
+    let rest = ["keys and values", "index keys", "scratch of a prefill chunk"];
+    let weights: u64 = plan.parts.iter().filter(|part| !rest.contains(&part.name)).map(|part| part.bytes).sum();
+    assert_eq!(weights, inspection.tensors.as_ref().unwrap().bytes);
 }
 
 mod m27 {
@@ -136,6 +151,17 @@ mod m27 {
             tensors.layers.iter().any(|layer| moe(layer).experts.iter().any(split)),
             "no weight has its scale in another file"
         );
+
+        let inspection = Inspection::of(folder.path(), None).unwrap();
+        assert!(inspection.usable && inspection.weights.index);
+        assert_eq!((inspection.weights.files, inspection.weights.tensors), (125, 96_103));
+        assert_eq!(inspection.weights.bytes, report.bytes);
+        assert_eq!(
+            notes(&inspection, "mtp"),
+            ["3 multi-token prediction modules are declared, and none is in the files"]
+        );
+        assert_eq!(notes(&inspection, "u8-scales"), [""; 0]);
+        check_plan(&config, &inspection);
 
         let (tensors, report) = checkpoint.model_tensors(&config.with_max_layers(4).unwrap()).unwrap();
         assert_eq!(tensors.layers.len(), 4);
@@ -323,6 +349,17 @@ mod m3 {
             format!("45315/45315 text tensors, 0 missing, 0 unexpected, 523 skipped ({SKIPPED})")
         );
         assert_eq!(report.bytes, 442_007_940_096);
+        let inspection = Inspection::of(folder.path(), None).unwrap();
+        assert_eq!(
+            notes(&inspection, "u8-scales"),
+            ["22422 scales have the type U8; they are E8M0 codes, 2^(code - 127) each"]
+        );
+        assert_eq!(
+            notes(&inspection, "mtp"),
+            ["7 multi-token prediction modules are declared, and none is in the files"]
+        );
+        assert_eq!(notes(&inspection, "head"), ["the output head is a tensor of its own, not tied to the embedding"]);
+        check_plan(&config, &inspection);
         let split = |expert: &MlpTensors| [&expert.gate, &expert.up, &expert.down].into_iter().any(is_split);
         assert!(
             tensors.layers[DENSE..].iter().any(|layer| moe(layer).experts.iter().any(split)),
