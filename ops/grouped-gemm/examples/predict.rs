@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Predicted times of the kernel on the twin: `cargo run -p grouped-gemm --features sim --example grouped-gemm-predict`. Only the
-//! record of the launch is made, so weights need no memory. `--chip NAME`, `--layout nz|flat|fp8|mxfp8`, a word for the shapes
-//! whose name has it, `--trace FOLDER` for timelines.
+//! record of the launch is made, so weights need no memory. `--chip NAME`, `--layout nz|flat|fp8|mxfp8`, `--vector` for FP8
+//! weights that the vector cores multiply by their scales on every chip, a word for the shapes whose name has it,
+//! `--trace FOLDER` for timelines.
 
 use grouped_gemm::ascend_sim::cost::{Chip, Options, simulate};
 use grouped_gemm::ascend_sim::{Call, Image, Memory, Mode, Role, write_timeline};
@@ -32,6 +33,7 @@ const SHAPES: [Shape; 5] = [
 
 fn main() -> Result<(), Box<dyn Error>> {
     let (mut chip, mut layout, mut word, mut trace) = ("910b3".to_owned(), Layout::Nz, String::new(), None);
+    let mut vector = false;
     let mut words = std::env::args().skip(1);
     while let Some(argument) = words.next() {
         let mut value = || words.next().ok_or(format!("{argument} lacks its value"));
@@ -46,6 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                     other => return Err(format!("no layout `{other}`").into()),
                 }
             }
+            "--vector" => vector = true,
             "--trace" => trace = Some(PathBuf::from(value()?)),
             _ => word = argument,
         }
@@ -53,12 +56,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     let chip = Chip::preset(&chip)?;
     for shape in SHAPES.iter().filter(|shape| shape.name.contains(&word)) {
         println!("{} ({layout:?}) on {}", shape.name, chip.name);
-        predict(shape, layout, &chip, trace.as_ref())?;
+        predict(shape, layout, vector, &chip, trace.as_ref())?;
     }
     Ok(())
 }
 
-fn predict(shape: &Shape, layout: Layout, chip: &Chip, trace: Option<&PathBuf>) -> Result<(), Box<dyn Error>> {
+fn predict(
+    shape: &Shape,
+    layout: Layout,
+    vector: bool,
+    chip: &Chip,
+    trace: Option<&PathBuf>,
+) -> Result<(), Box<dyn Error>> {
     let Shape { dims, .. } = shape;
     let rows = dims.experts * shape.rows;
     let arch = ascend_rt::Arch::from_number(chip.arch.number());
@@ -84,7 +93,12 @@ fn predict(shape: &Shape, layout: Layout, chip: &Chip, trace: Option<&PathBuf>) 
             device,
         }
     };
+    // Behind the scales are two numbers for each expert: the first is not zero where the cube core scales.
     let mut scales = layout.scale_bytes(dims).map(|bytes| vec![0u8; bytes]);
+    for scales in scales.iter_mut().filter(|scales| !vector && !scales.is_empty()) {
+        let from = scales.len() - 8 * dims.experts;
+        scales[from..].as_chunks_mut().0.fill(1f32.to_le_bytes());
+    }
     let [scales13, scales2] = &mut scales;
     let mut memory = vec![range("x", tokens, Role::Buffer)];
     for (codes, name, scales) in [(w13, "w13", scales13), (w2, "w2", scales2)] {

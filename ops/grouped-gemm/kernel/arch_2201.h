@@ -178,11 +178,14 @@ constexpr float kUnit = 256.0f; // of decoded codes
 constexpr bool kScaleRounded = false; // there is no BF16 product
 __aicore__ inline void ScaleRounded(const LocalTensor<bfloat16_t> &, const LocalTensor<bfloat16_t> &, uint32_t) {}
 constexpr uint32_t kWeightsAt = kRoundedAt + kSliceBytes;
+constexpr uint32_t kTileBytes = 1024; // two diagonals of 16 x 16, for what scale_2201.h tells of
+constexpr uint32_t kStageTiles = 2; // a stage has: gate and up, or two blocks of K
+constexpr uint32_t kRingStage = (kStageBytes + kStageTiles * kTileBytes) / sizeof(bfloat16_t);
 
 __aicore__ inline GlobalTensor<bfloat16_t> WeightsRing(const Arguments &a)
 {
     GlobalTensor<bfloat16_t> ring;
-    const uint64_t pitch = (kStages * kStageBytes + 512) / sizeof(bfloat16_t);
+    const uint64_t pitch = kStages * kRingStage + 512 / sizeof(bfloat16_t);
     ring.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(a.workspace + a.t.weights) + a.core * pitch, pitch);
     return ring;
 }
@@ -192,11 +195,17 @@ class WeightsGate {
 public:
     static constexpr bool kCopies = true;
     __aicore__ inline void Init(const Arguments &a) { ring_ = WeightsRing(a); }
-    // Copies a stage as soon as it is there.
-    __aicore__ inline void Take(const LocalTensor<bfloat16_t> &to, uint32_t stage, uint32_t count)
+    // Copies a stage as soon as it is there, and its diagonals if it has any.
+    __aicore__ inline void Take(const LocalTensor<bfloat16_t> &to, uint32_t stage, uint32_t count, const LocalTensor<half> &diagonals,
+                                uint32_t tiles)
     {
         CrossCoreWaitFlag<2, PIPE_MTE2>(kWeightsFull);
-        DataCopy(to, ring_[stage * (kStageBytes / sizeof(bfloat16_t))], count);
+        const GlobalTensor<bfloat16_t> from = ring_[stage * kRingStage];
+        DataCopy(to, from, count);
+        if (tiles != 0) {
+            DataCopy(diagonals.ReinterpretCast<bfloat16_t>(), from[kStageBytes / sizeof(bfloat16_t)],
+                     tiles * kTileBytes / sizeof(bfloat16_t));
+        }
         CrossCoreSetFlag<2, PIPE_MTE2>(kWeightsFree);
     }
     __aicore__ inline void Wait() {}
@@ -218,7 +227,22 @@ public:
     }
     __aicore__ inline void Put(uint32_t to, const LocalTensor<bfloat16_t> &from, uint32_t count)
     {
-        DataCopy(ring_[count_ % kStages * (kStageBytes / sizeof(bfloat16_t)) + to], from, count);
+        DataCopy(ring_[count_ % kStages * kRingStage + to], from, count);
+    }
+    // `steps` steps of 32 of K of one block of columns of `blocks`.
+    __aicore__ inline void PutSteps(uint32_t to, const LocalTensor<half> &from, uint32_t steps, uint32_t blocks)
+    {
+        DataCopyParams d;
+        d.blockCount = static_cast<uint16_t>(steps);
+        d.blockLen = 2 * kFractal * sizeof(half) / 32;
+        d.srcGap = 0;
+        d.dstGap = static_cast<uint16_t>((blocks - 1) * d.blockLen);
+        DataCopy(ring_[count_ % kStages * kRingStage + to], from.ReinterpretCast<bfloat16_t>(), d);
+    }
+    __aicore__ inline void PutTile(uint32_t tile, const LocalTensor<half> &from)
+    {
+        DataCopy(ring_[count_ % kStages * kRingStage + (kStageBytes + tile * kTileBytes) / sizeof(bfloat16_t)],
+                 from.ReinterpretCast<bfloat16_t>(), kTileBytes / sizeof(bfloat16_t));
     }
     __aicore__ inline void Close()
     {
@@ -237,10 +261,9 @@ private:
     uint32_t count_ = 0;
 };
 
-// Codes of E4M3 as F32 numbers, in units of 2^-8: a half has the same fields, with three more bits of exponent and seven
+// Codes of E4M3 as half numbers, in units of 2^-8: a half has the same fields, with three more bits of exponent and seven
 // more of fraction.
-__aicore__ inline void Decode(const LocalTensor<float> &to, const LocalTensor<uint8_t> &code, uint32_t count, uint32_t halfAt,
-                              uint32_t maskAt)
+__aicore__ inline LocalTensor<half> Unpack(const LocalTensor<uint8_t> &code, uint32_t count, uint32_t halfAt, uint32_t maskAt)
 {
     const LocalTensor<int16_t> words = code.ReinterpretCast<int16_t>();
     const LocalTensor<int16_t> halves(TPosition::VECCALC, halfAt, kWeights);
@@ -255,10 +278,34 @@ __aicore__ inline void Decode(const LocalTensor<float> &to, const LocalTensor<ui
     VectorBarrier();
     And(halves, halves, mask, lanes, static_cast<uint8_t>(2 * fractals), BinaryRepeatParams(1, 1, 1, 8, 8, 0));
     VectorBarrier();
-    Cast(to, halves.ReinterpretCast<half>(), RoundMode::CAST_NONE, static_cast<int32_t>(count));
+    return halves.ReinterpretCast<half>();
+}
+
+// Codes as F32 numbers. `nan`: there may be NaN codes, which unpack to 480; `to` serves as scratch memory then.
+__aicore__ inline void Decode(const LocalTensor<float> &to, const LocalTensor<uint8_t> &code, uint32_t count, uint32_t halfAt,
+                              uint32_t maskAt, bool nan)
+{
+    const LocalTensor<half> halves = Unpack(code, count, halfAt, maskAt);
+    if (nan) {
+        const LocalTensor<half> size = to.ReinterpretCast<half>();
+        const LocalTensor<uint8_t> isNumber = to[kWeights / 2].ReinterpretCast<uint8_t>();
+        Abs(size, halves, static_cast<int32_t>(count));
+        VectorBarrier();
+        CompareScalar(isNumber, size, static_cast<half>(480.0f / 256.0f), CMPMODE::NE, count);
+        // 0 / 0: a constant that is no number need not be one on every compiler.
+        Duplicate(size, static_cast<half>(0.0f), static_cast<int32_t>(count));
+        VectorBarrier();
+        Div(size, size, size, static_cast<int32_t>(count));
+        VectorBarrier();
+        Select(halves, isNumber, halves, size, SELMODE::VSEL_TENSOR_TENSOR_MODE, count);
+        VectorBarrier();
+    }
+    Cast(to, halves, RoundMode::CAST_NONE, static_cast<int32_t>(count));
 }
 
 } // namespace arch
 } // namespace moe
+
+#include "scale_2201.h"
 
 #endif

@@ -169,7 +169,7 @@ class WeightsGate {
 public:
     static constexpr bool kCopies = false;
     __aicore__ inline void Init(const Arguments &) {}
-    __aicore__ inline void Take(const LocalTensor<bfloat16_t> &, uint32_t, uint32_t) {}
+    __aicore__ inline void Take(const LocalTensor<bfloat16_t> &, uint32_t, uint32_t, const LocalTensor<half> &, uint32_t) {}
     // Waits until both have written a stage.
     __aicore__ inline void Wait()
     {
@@ -199,6 +199,8 @@ public:
                                             kStageBytes / sizeof(bfloat16_t));
         DataCopy(stage[to], from, count);
     }
+    __aicore__ inline void PutSteps(uint32_t, const LocalTensor<half> &, uint32_t, uint32_t) {}
+    __aicore__ inline void PutTile(uint32_t, const LocalTensor<half> &) {}
     __aicore__ inline void Close()
     {
         CrossCoreSetFlag<4, PIPE_MTE3>(kWeightsFull);
@@ -216,10 +218,27 @@ private:
 };
 
 // Codes of E4M3 as F32 numbers.
-__aicore__ inline void Decode(const LocalTensor<float> &to, const LocalTensor<uint8_t> &code, uint32_t count, uint32_t, uint32_t)
+__aicore__ inline void Decode(const LocalTensor<float> &to, const LocalTensor<uint8_t> &code, uint32_t count, uint32_t, uint32_t, bool)
 {
     Cast(to, code.ReinterpretCast<fp8_e4m3fn_t>(), RoundMode::CAST_NONE, static_cast<int32_t>(count));
 }
+
+// The cube core does not scale: its vector cores are fast enough.
+constexpr bool kScales = false;
+constexpr uint32_t kPiece = 64, kStep = 32, kTileBytes = 1024;
+constexpr uint32_t kCodedL0Bytes = 32 * 1024;
+constexpr uint32_t kCodedSumBytes = kL0CBytes / 2;
+class Scaler {
+public:
+    __aicore__ inline void Init(uint32_t) {}
+    __aicore__ inline void Drain() {}
+    __aicore__ inline bool HasRoom() const { return false; }
+    __aicore__ inline static LocalTensor<half> Tile(uint32_t, uint32_t) { return LocalTensor<half>(); }
+    __aicore__ inline void Scale(const LocalTensor<half> &, uint32_t, uint32_t, uint32_t, const LocalTensor<half> &) {}
+    __aicore__ inline void Load(const LocalTensor<bfloat16_t> &, uint32_t, uint32_t) {}
+};
+__aicore__ inline LocalTensor<half> Unpack(const LocalTensor<uint8_t> &, uint32_t, uint32_t, uint32_t) { return LocalTensor<half>(); }
+__aicore__ inline void MakeUnit(const LocalTensor<half> &) {}
 
 } // namespace arch
 } // namespace moe

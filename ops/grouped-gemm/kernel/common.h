@@ -115,6 +115,24 @@ __aicore__ inline void SecondProduct(Product &p, const Arguments &a)
     p.scales = a.scales2;
 }
 
+__aicore__ inline uint32_t Parts(const Product &p) { return p.pairs ? 2 : 1; }
+// FP8 codes of an expert, with their padding.
+__aicore__ inline uint64_t Codes(const Product &p)
+{
+    return static_cast<uint64_t>(Parts(p)) * p.blocks * kC0 * RoundUp(p.depth, 32);
+}
+// Two numbers for each expert, behind the scales. The first is zero where the vector cores multiply codes by scales: then
+// the second tells whether there are NaN codes. Else the cube core does, and the first is what its products lack; the
+// second is what all codes are multiplied by where scales are of groups.
+__aicore__ inline GlobalTensor<float> Ways(const Arguments &a, const Product &p)
+{
+    const uint64_t scales = a.t.scale_kind == 0 ? sizeof(float) * a.t.experts * Parts(p) * Ceil(p.columns, 128) * Ceil(p.depth, 128)
+                                                : a.t.experts * Codes(p) / 16;
+    GlobalTensor<float> ways;
+    ways.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(p.scales + scales), 2 * static_cast<uint64_t>(a.t.experts));
+    return ways;
+}
+
 // Whether vector cores have something to do when the result is there.
 __aicore__ inline bool HasEpilogue(const Arguments &a) { return a.t.hidden % kC0 != 0 || a.t.choices != 0; }
 

@@ -13,6 +13,7 @@ namespace moe {
 
 constexpr uint32_t kSlotBytes = kRowBytes / 2;
 constexpr uint32_t kL0Bytes = 32 * 1024; // of one of two buffers
+constexpr int32_t kRowsOfL0 = 4; // events of L0A's buffers where the cube core scales weights
 constexpr uint32_t kSumBytes = arch::kL0CBytes / 2; // of one of two buffers in L0C
 
 static_assert(kRowBytes + kStages * kStageBytes <= arch::kL1Bytes, "L1");
@@ -24,8 +25,14 @@ public:
         a_ = a;
         flat_ = a.t.layout == 0;
         coded_ = a.t.layout == 2;
+        scales_ = coded_ && arch::kScales;
+        l0_ = coded_ ? arch::kCodedL0Bytes : kL0Bytes;
+        sums_ = coded_ ? arch::kCodedSumBytes : kSumBytes;
         weights_.Init(a);
         rows_.Init(a);
+        if (scales_) {
+            scaler_.Init(a.t.scale_kind == 0 ? 2 : 1);
+        }
         out_.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(a.out), static_cast<uint64_t>(a.t.rows) * a.t.hidden);
         outbox_.Init(a);
         tail_.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(a.workspace + a.t.tail), static_cast<uint64_t>(a.t.rows) * kC0);
@@ -41,6 +48,9 @@ public:
         SetWeights(p, a.w2);
         Multiply(p, true);
         Drain();
+        if (scales_) {
+            scaler_.Drain();
+        }
         if (HasEpilogue(a)) {
             CrossCoreSetFlag<0, PIPE_FIX>(kResultAmongCubes);
             CrossCoreWaitFlag<0, PIPE_FIX>(kResultAmongCubes);
@@ -68,6 +78,7 @@ private:
         uint32_t stage;
         uint32_t count; // of tiles before it
         uint32_t slot; // of the rows in use, or of the next ones
+        uint32_t stages; // before the next one
     };
 
     __aicore__ inline LocalTensor<bfloat16_t> L1(uint32_t address, uint32_t bytes)
@@ -78,6 +89,7 @@ private:
     __aicore__ inline void SetWeights(Product &p, GM_ADDR weights)
     {
         if (coded_) {
+            ways_ = Ways(a_, p);
             return;
         }
         const uint64_t round = flat_ ? 1 : kC0;
@@ -118,8 +130,11 @@ private:
         c.tiles.Init(a_, rows_, p.blocks, p.width, p.fewWidth);
         c.more = c.tiles.Next(c.next);
         c.count = 0;
+        c.stages = 0;
         Step(c, p);
     }
+    // Whether this core scales the weights of a tile.
+    __aicore__ inline bool Scaled(const Tile &t) { return scales_ && ways_.GetValue(2 * t.expert) != 0.0f; }
     // Goes to the next tile.
     __aicore__ inline void Step(Cursor &c, const Product &p)
     {
@@ -218,8 +233,11 @@ private:
         if (!coded_ || weights_.kCopies) {
             WaitFlag<HardEvent::MTE1_MTE2>(static_cast<int32_t>(c.stage));
             if (coded_) {
+                const bool scaled = Scaled(c.tile);
+                const uint32_t round = scaled ? arch::kStep : kC0;
                 weights_.Take(L1(kRowBytes + c.stage * kStageBytes, kStageBytes), c.stage,
-                              Columns16(p, c.tile) * Ceil(depth, kC0) * kFractal);
+                              Columns16(p, c.tile) * kC0 * RoundUp(depth, round), arch::Scaler::Tile(c.stage, 0),
+                              scaled ? Parts(p) * Ceil(depth, 128) : 0);
             } else {
                 CopyWeights(p, c.tile, c.k, depth, L1(kRowBytes + c.stage * kStageBytes, kStageBytes));
             }
@@ -239,6 +257,7 @@ private:
     __aicore__ inline void Advance(Cursor &c, const Product &p, uint32_t depth)
     {
         c.k += depth;
+        c.stages++;
         c.stage = (c.stage + 1) % kStages;
         if (Ends(c, p)) {
             c.slot ^= 1;
@@ -252,6 +271,11 @@ private:
     {
         Open(load_, p);
         Open(work_, p);
+        if (scales_) {
+            Open(scale_, p);
+            at_ = 0;
+            part_ = 0;
+        }
         if (!coded_ && load_.tiles.Once()) {
             p.weights.SetL2CacheHint(CacheMode::CACHE_MODE_DISABLE);
         }
@@ -277,11 +301,11 @@ private:
     {
         const Tile t = work_.tile;
         const uint32_t rows16 = t.padded / kC0, columns16 = Columns16(p, t);
-        const bool large = t.padded * columns16 * kC0 * sizeof(float) > kSumBytes;
+        const bool large = t.padded * columns16 * kC0 * sizeof(float) > sums_, scaled = Scaled(t);
         if (large) {
             sum_ = 0;
         }
-        const LocalTensor<float> sum(TPosition::CO1, sum_ * kSumBytes, (large ? 2 : 1) * kSumBytes / sizeof(float));
+        const LocalTensor<float> sum(TPosition::CO1, sum_ * sums_, (large ? 2 : 1) * sums_ / sizeof(float));
         WaitFlag<HardEvent::FIX_M>(static_cast<int32_t>(sum_));
         if (large) {
             WaitFlag<HardEvent::FIX_M>(1);
@@ -290,7 +314,11 @@ private:
             while (Load(p, true)) {
             }
             const uint32_t depth = Min(StageDepth(p, t), p.depth - k);
-            Stage(p, t, k, depth, rows16, columns16, sum);
+            if (scaled) {
+                ScaledStage(p, t, k, depth, rows16, sum);
+            } else {
+                Stage(p, t, k, depth, rows16, columns16, sum);
+            }
             k += depth;
         }
         SetFlag<HardEvent::M_FIX>(static_cast<int32_t>(sum_));
@@ -312,7 +340,7 @@ private:
                                  const LocalTensor<float> &sum)
     {
         const int32_t stage = static_cast<int32_t>(work_.stage), slot = static_cast<int32_t>(kStages + work_.slot);
-        const uint32_t depth16 = Ceil(depth, kC0), step = columns16 <= 8 ? 128 : columns16 <= 16 ? 64 : 32;
+        const uint32_t depth16 = Ceil(depth, kC0), step = (columns16 <= 8 ? 128 : columns16 <= 16 ? 64 : 32) / (kL0Bytes / l0_);
         const LocalTensor<bfloat16_t> left = L1(work_.slot * kSlotBytes, kSlotBytes);
         const LocalTensor<bfloat16_t> right = L1(kRowBytes + work_.stage * kStageBytes, kStageBytes);
         const uint32_t begin16 = k % work_.part / kC0;
@@ -328,9 +356,12 @@ private:
         for (uint32_t at = 0; at < depth; at += step) {
             const uint32_t now = Min(step, depth - at), now16 = Ceil(now, kC0);
             const int32_t pair = static_cast<int32_t>(pair_);
-            const LocalTensor<bfloat16_t> l0a(TPosition::A2, pair_ * kL0Bytes, kL0Bytes / sizeof(bfloat16_t));
-            const LocalTensor<bfloat16_t> l0b(TPosition::B2, pair_ * kL0Bytes, kL0Bytes / sizeof(bfloat16_t));
+            const LocalTensor<bfloat16_t> l0a(TPosition::A2, pair_ * l0_, l0_ / sizeof(bfloat16_t));
+            const LocalTensor<bfloat16_t> l0b(TPosition::B2, pair_ * l0_, l0_ / sizeof(bfloat16_t));
             WaitFlag<HardEvent::M_MTE1>(pair);
+            if (scales_) {
+                WaitFlag<HardEvent::M_MTE1>(kRowsOfL0 + pair);
+            }
             arch::LoadLeft(l0a, left, rows16, begin16 + at / kC0, now16);
             arch::LoadRight(l0b, right, columns16, depth16, at / kC0, now16, flat_ || coded_);
             SetFlag<HardEvent::MTE1_M>(pair);
@@ -345,6 +376,9 @@ private:
             }
             Mmad(sum, l0a, l0b, m);
             SetFlag<HardEvent::M_MTE1>(pair);
+            if (scales_) {
+                SetFlag<HardEvent::M_MTE1>(kRowsOfL0 + pair);
+            }
             pair_ ^= 1;
         }
         if (direct) {
@@ -353,11 +387,96 @@ private:
             SetFlag<HardEvent::MTE1_MTE2>(stage);
         }
         ahead_--;
-        const bool stays = k + depth == p.depth ? work_.stays : (k + depth) % work_.part != 0;
+        FreeRows(p, k + depth);
+        Advance(work_, p, depth);
+    }
+    // Gives rows back that are not needed from `k` on.
+    __aicore__ inline void FreeRows(const Product &p, uint32_t k)
+    {
+        const bool stays = k == p.depth ? work_.stays : k % work_.part != 0;
         if (!stays) {
-            SetFlag<HardEvent::MTE1_MTE2>(slot);
+            SetFlag<HardEvent::MTE1_MTE2>(static_cast<int32_t>(kStages + work_.slot));
             held_ &= ~(1u << work_.slot);
         }
+    }
+
+    // Scales the next piece of the stages that have come, if there is one and room for it.
+    __aicore__ inline bool Scale(const Product &p)
+    {
+        Cursor &c = scale_;
+        while (c.open && !Scaled(c.tile)) {
+            Advance(c, p, Min(StageDepth(p, c.tile), p.depth - c.k));
+        }
+        if (!c.open || c.stages >= load_.stages || !scaler_.HasRoom()) {
+            return false;
+        }
+        const Tile &t = c.tile;
+        const int32_t stage = static_cast<int32_t>(c.stage);
+        const uint32_t depth = Min(StageDepth(p, t), p.depth - c.k), steps = Ceil(depth, arch::kStep);
+        if (at_ == 0 && part_ == 0) {
+            WaitFlag<HardEvent::MTE2_MTE1>(stage);
+        }
+        const LocalTensor<half> from = L1(kRowBytes + c.stage * kStageBytes, kStageBytes).ReinterpretCast<half>();
+        const uint32_t step = at_ / arch::kStep, now = Min(arch::kPiece / arch::kStep, steps - step);
+        scaler_.Scale(from, (part_ * steps + step) * t.blocks * 2, t.blocks, now,
+                      arch::Scaler::Tile(c.stage, part_ * Ceil(depth, 128) + at_ / 128));
+        if (++part_ == Parts(p)) {
+            part_ = 0;
+            at_ += arch::kPiece;
+        }
+        if (at_ >= depth) {
+            at_ = 0;
+            SetFlag<HardEvent::MTE1_MTE2>(stage);
+            ahead_--;
+            Advance(c, p, depth);
+        }
+        return true;
+    }
+
+    // The products of one stage whose weights were scaled here, piece by piece.
+    __aicore__ inline void ScaledStage(const Product &p, const Tile &t, uint32_t k, uint32_t depth, uint32_t rows16,
+                                       const LocalTensor<float> &sum)
+    {
+        const LocalTensor<bfloat16_t> left = L1(work_.slot * kSlotBytes, kSlotBytes);
+        const uint32_t begin16 = k % work_.part / kC0;
+        if (Begins(work_, p)) {
+            WaitFlag<HardEvent::MTE2_MTE1>(static_cast<int32_t>(kStages + work_.slot));
+        }
+        for (uint32_t at = 0; at < depth; at += arch::kPiece) {
+            const uint32_t now = Min(arch::kPiece, depth - at), now16 = Ceil(now, kC0);
+            const int32_t rows = static_cast<int32_t>(kRowsOfL0 + row_);
+            const LocalTensor<bfloat16_t> l0a(TPosition::A2, row_ * l0_, l0_ / sizeof(bfloat16_t));
+            for (uint32_t part = 0; part < Parts(p); part++) {
+                while (Load(p, true)) {
+                }
+                while (Scale(p)) {
+                }
+                const int32_t pair = static_cast<int32_t>(pair_);
+                const LocalTensor<bfloat16_t> l0b(TPosition::B2, pair_ * l0_, l0_ / sizeof(bfloat16_t));
+                if (part == 0) {
+                    WaitFlag<HardEvent::M_MTE1>(rows);
+                    arch::LoadLeft(l0a, left, rows16, begin16 + at / kC0, now16);
+                }
+                WaitFlag<HardEvent::M_MTE1>(pair);
+                scaler_.Load(l0b, t.blocks, now16);
+                SetFlag<HardEvent::MTE1_M>(pair);
+                WaitFlag<HardEvent::MTE1_M>(pair);
+                MmadParams m;
+                m.m = static_cast<uint16_t>(t.padded);
+                m.n = static_cast<uint16_t>(t.blocks * kC0);
+                m.k = static_cast<uint16_t>(now);
+                m.cmatrixInitVal = k + at == 0;
+                if (k + at != 0 && rows16 * t.blocks < 10) {
+                    PipeBarrier<PIPE_M>();
+                }
+                Mmad(sum[part * t.blocks * t.padded * kC0], l0a, l0b, m);
+                SetFlag<HardEvent::M_MTE1>(pair);
+                pair_ ^= 1;
+            }
+            SetFlag<HardEvent::M_MTE1>(rows);
+            row_ ^= 1;
+        }
+        FreeRows(p, k + depth);
         Advance(work_, p, depth);
     }
 
@@ -380,12 +499,20 @@ private:
     arch::Outbox outbox_;
     arch::WeightsGate weights_;
     GlobalTensor<bfloat16_t> tail_;
+    arch::Scaler scaler_;
+    GlobalTensor<float> ways_; // of FP8 weights
     Cursor load_ = {};
+    Cursor scale_ = {};
     Cursor work_ = {};
     bool flat_ = false;
     bool coded_ = false; // weights are FP8
     uint32_t ahead_ = 0; // stages that were loaded and not yet used
     uint32_t held_ = 0; // slots of rows that were loaded and not yet given back
+    bool scales_ = false; // this core may have to scale weights
+    uint32_t l0_ = 0; // bytes of a buffer in L0A and L0B
+    uint32_t sums_ = 0; // bytes of a buffer in L0C
+    uint32_t at_ = 0, part_ = 0; // of the next piece to be scaled
+    uint32_t row_ = 0; // buffer of rows in L0A, where they are not loaded with weights
     uint32_t pair_ = 0; // of buffers in L0A and L0B
     uint32_t sum_ = 0; // buffer in L0C
 };

@@ -19,7 +19,9 @@ constexpr uint32_t kBrainAt = kMaskAt + (arch::kPaired ? 256 : 0); // two buffer
 constexpr uint32_t kGroupAt = kBrainAt + 2 * kWeights * sizeof(bfloat16_t); // two buffers of scales of groups, as they come
 constexpr uint32_t kGroups = kWeights / 32; // scales of a slice
 constexpr uint32_t kGroupFloatAt = kGroupAt + 2 * kGroups * sizeof(bfloat16_t);
-static_assert(kGroupFloatAt + kGroups * sizeof(float) <= arch::kUbBytes, "UB");
+constexpr uint32_t kUnitAt = kGroupFloatAt + kGroups * sizeof(float); // a unit matrix, and two diagonals made of it
+constexpr uint32_t kDiagonalsAt = kUnitAt + (arch::kScales ? kFractal * sizeof(half) : 0);
+static_assert(kDiagonalsAt + (arch::kScales ? arch::kTileBytes : 0) <= arch::kUbBytes, "UB");
 // F32 numbers lie where the activation has its temporary ones, and in the part behind it that is left for them.
 constexpr uint32_t kFloatAt = arch::kTempAt;
 
@@ -38,19 +40,39 @@ public:
             Duplicate(LocalTensor<int16_t>(TPosition::VECCALC, kMaskAt, 128), static_cast<int16_t>(0xbf80), 128);
             arch::VectorBarrier();
         }
+        if (arch::kScales) {
+            arch::MakeUnit(Unit());
+            SetFlag<HardEvent::MTE3_V>(kDiagonals);
+        }
     }
     __aicore__ inline void SetWeights(const Product &p)
     {
-        codes_.SetGlobalBuffer(reinterpret_cast<__gm__ uint8_t *>(p.codes), a_.t.experts * Elements(p));
+        codes_.SetGlobalBuffer(reinterpret_cast<__gm__ uint8_t *>(p.codes), a_.t.experts * Codes(p));
         codes_.SetL2CacheHint(CacheMode::CACHE_MODE_DISABLE);
         blocks_.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(p.scales),
                                 static_cast<uint64_t>(a_.t.experts) * Parts(p) * Ceil(p.columns, 128) * Ceil(p.depth, 128));
-        groups_.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(p.scales), a_.t.experts * Elements(p) / 32);
+        groups_.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(p.scales), a_.t.experts * Codes(p) / 32);
+        halves_.SetGlobalBuffer(reinterpret_cast<__gm__ half *>(p.scales), blocks_.GetSize() * 2);
+        ways_ = Ways(a_, p);
+    }
+    // What the products of an expert lack; 1 where that is nothing.
+    __aicore__ inline float Lacks(uint32_t expert)
+    {
+        const float unit = arch::kScales ? ways_.GetValue(2 * expert) : 0.0f;
+        return unit == 0.0f ? 1.0f : unit;
     }
     // All stages of a tile.
     __aicore__ inline void Decode(const Product &p, const Tile &t)
     {
         const uint32_t stage = t.narrow ? p.fewStage : p.stage;
+        const float unit = ways_.GetValue(2 * t.expert), second = ways_.GetValue(2 * t.expert + 1);
+        nan_ = second != 0.0f;
+        if (arch::kScales && unit != 0.0f) {
+            for (uint32_t k = 0; k < p.depth; k += stage) {
+                ScaledStage(p, t, k, RoundUp(Min(stage, p.depth - k), arch::kStep), static_cast<half>(second));
+            }
+            return;
+        }
         for (uint32_t k = 0; k < p.depth; k += stage) {
             Stage(p, t, k, Min(stage, p.depth - k));
         }
@@ -62,14 +84,90 @@ public:
             WaitFlag<HardEvent::V_MTE2>(i);
             WaitFlag<HardEvent::MTE3_V>(i);
         }
+        if (arch::kScales) {
+            WaitFlag<HardEvent::MTE3_V>(kDiagonals);
+        }
     }
 
 private:
-    __aicore__ inline static uint32_t Parts(const Product &p) { return p.pairs ? 2 : 1; }
-    // Codes of an expert, with their padding; groups of 32 are whole.
-    __aicore__ inline static uint64_t Elements(const Product &p)
+    static constexpr int32_t kDiagonals = 4; // event
+
+    __aicore__ inline static LocalTensor<half> Unit() { return LocalTensor<half>(TPosition::VECCALC, kUnitAt, kFractal); }
+
+    // A stage for the cube core to scale: numbers and, for each block of scales, diagonals.
+    __aicore__ inline void ScaledStage(const Product &p, const Tile &t, uint32_t k, uint32_t depth, half factor)
     {
-        return static_cast<uint64_t>(Parts(p)) * p.blocks * kC0 * RoundUp(p.depth, 32);
+        const uint32_t fractals = depth / kC0, columns16 = Parts(p) * t.blocks, first = Ceil(columns16, 2);
+        const uint32_t begin = half_ == 0 ? 0 : first, end = half_ == 0 ? first : columns16, deep = Ceil(depth, 128);
+        port_.Open();
+        for (uint32_t tile = half_; tile < Parts(p) * deep; tile += 2) {
+            Diagonals(p, t, tile / deep, k / 128 + tile % deep, tile, factor);
+        }
+        const uint32_t most = Max(kWeights / (fractals * kFractal), 1);
+        for (uint32_t c = begin; c < end;) {
+            const uint32_t part = c / t.blocks, now = Min(Min(most, end - c), (part + 1) * t.blocks - c);
+            ScaledSlice(p, t, part, c % t.blocks, now, k, depth);
+            c += now;
+        }
+        port_.Close();
+    }
+
+    // The diagonals of one block of scales: the scale of a block and what that leaves, or one factor for all groups.
+    __aicore__ inline void Diagonals(const Product &p, const Tile &t, uint32_t part, uint32_t block, uint32_t tile, half factor)
+    {
+        const LocalTensor<half> to(TPosition::VECCALC, kDiagonalsAt, arch::kTileBytes / sizeof(half));
+        half rest = factor;
+        if (a_.t.scale_kind == 0) {
+            const uint64_t at =
+                ((static_cast<uint64_t>(t.expert) * Parts(p) + part) * Ceil(p.columns, 128) + t.block / 8) * Ceil(p.depth, 128) + block;
+            factor = halves_.GetValue(2 * at);
+            rest = halves_.GetValue(2 * at + 1);
+        }
+        WaitFlag<HardEvent::MTE3_V>(kDiagonals);
+        Muls(to, Unit(), factor, static_cast<int32_t>(kFractal));
+        Muls(to[kFractal], Unit(), rest, static_cast<int32_t>(kFractal));
+        SetFlag<HardEvent::V_MTE3>(kDiagonals);
+        WaitFlag<HardEvent::V_MTE3>(kDiagonals);
+        port_.PutTile(tile, to);
+        SetFlag<HardEvent::MTE3_V>(kDiagonals);
+    }
+
+    // `n` blocks of 16 columns of a stage, as half numbers.
+    __aicore__ inline void ScaledSlice(const Product &p, const Tile &t, uint32_t part, uint32_t block, uint32_t n, uint32_t k, uint32_t depth)
+    {
+        const int32_t b = static_cast<int32_t>(2 + buffer_);
+        const uint32_t one = depth * kC0, count = n * one, groups = depth / 32;
+        const LocalTensor<uint8_t> code = CopyCodes(p, t.expert, part, t.block + block, n, k, depth);
+        const LocalTensor<half> to(TPosition::VECCALC, kBrainAt + buffer_ * kWeights * sizeof(half), kWeights);
+        const LocalTensor<half> group(TPosition::VECCALC, kGroupAt + buffer_ * kGroups * sizeof(half), kGroups);
+        const LocalTensor<half> scale(TPosition::VECCALC, kFloatAt, kGroups * kC0);
+        const LocalTensor<half> numbers = arch::Unpack(code, count, kHalfAt, kMaskAt);
+        if (a_.t.scale_kind != 0) {
+            // A scale for each row of 16 of K.
+            Brcb(scale, group, static_cast<uint8_t>(n * groups * 2), BrcbRepeatParams(1, 8));
+            arch::VectorBarrier();
+        }
+        SetFlag<HardEvent::V_MTE2>(b);
+        WaitFlag<HardEvent::MTE3_V>(b);
+        if (a_.t.scale_kind == 0) {
+            // No number is subnormal then.
+            Muls(to, numbers, static_cast<half>(8.0f), static_cast<int32_t>(count));
+        } else {
+            const BinaryRepeatParams r(1, 1, 1, 32, 32, 16);
+            for (uint32_t i = 0; i < 4; i++) {
+                const uint32_t at = i / 2 * kFractal + i % 2 * 128;
+                Mul(to[at], numbers[at], scale[i % 2 * 128], static_cast<uint64_t>(128), static_cast<uint8_t>(n * groups), r);
+            }
+        }
+        SetFlag<HardEvent::V_MTE3>(b);
+        WaitFlag<HardEvent::V_MTE3>(b);
+        for (uint32_t c = 0; c < n; c++) {
+            port_.PutSteps((part * groups * t.blocks + block + c) * 2 * kFractal, to[c * one], groups, t.blocks);
+        }
+        SetFlag<HardEvent::MTE3_V>(b);
+        buffer_ ^= 1;
+        // The next slice writes where this one's numbers are.
+        arch::VectorBarrier();
     }
 
     __aicore__ inline void Stage(const Product &p, const Tile &t, uint32_t k, uint32_t depth)
@@ -87,20 +185,14 @@ private:
         port_.Close();
     }
 
-    // `n` blocks of 16 columns of a stage.
-    __aicore__ inline void Slice(const Product &p, uint32_t expert, uint32_t part, uint32_t block, uint32_t n, uint32_t k, uint32_t depth,
-                                 uint32_t to)
+    // Codes of `n` blocks of 16 columns and, where they have them, scales of groups, into this turn's buffers.
+    __aicore__ inline LocalTensor<uint8_t> CopyCodes(const Product &p, uint32_t expert, uint32_t part, uint32_t block, uint32_t n, uint32_t k,
+                                                     uint32_t depth)
     {
         const int32_t b = static_cast<int32_t>(2 + buffer_);
-        const uint32_t one = Ceil(depth, kC0) * kFractal, count = n * one, all = RoundUp(p.depth, 32);
+        const uint32_t one = Ceil(depth, kC0) * kFractal, all = RoundUp(p.depth, 32), groups = Ceil(depth, 32);
         const uint64_t row = static_cast<uint64_t>(expert) * Parts(p) * p.blocks + block * Parts(p) + part;
         const LocalTensor<uint8_t> code(TPosition::VECCALC, kCodeAt + buffer_ * kWeights, kWeights);
-        const LocalTensor<float> wide(TPosition::VECCALC, kFloatAt, kWeights);
-        const LocalTensor<bfloat16_t> rounded(TPosition::VECCALC, kBrainAt + buffer_ * kWeights * sizeof(bfloat16_t), kWeights);
-        const LocalTensor<bfloat16_t> group(TPosition::VECCALC, kGroupAt + buffer_ * kGroups * sizeof(bfloat16_t), kGroups);
-        const LocalTensor<float> scale(TPosition::VECCALC, kGroupFloatAt, kGroups);
-        const uint32_t groups = Ceil(depth, 32);
-
         WaitFlag<HardEvent::V_MTE2>(b);
         DataCopyParams d;
         d.blockCount = static_cast<uint16_t>(n);
@@ -109,17 +201,33 @@ private:
         d.dstGap = 0;
         DataCopy(code, codes_[(row * all + k) * kC0], d);
         if (a_.t.scale_kind != 0) {
+            const LocalTensor<bfloat16_t> group(TPosition::VECCALC, kGroupAt + buffer_ * kGroups * sizeof(bfloat16_t), kGroups);
             d.blockLen = static_cast<uint16_t>(groups);
             d.srcGap = static_cast<uint16_t>(Parts(p) * all / 32 - groups);
             DataCopy(group, groups_[(row * all + k) / 32 * kC0], d);
         }
         SetFlag<HardEvent::MTE2_V>(b);
         WaitFlag<HardEvent::MTE2_V>(b);
+        return code;
+    }
+
+    // `n` blocks of 16 columns of a stage.
+    __aicore__ inline void Slice(const Product &p, uint32_t expert, uint32_t part, uint32_t block, uint32_t n, uint32_t k, uint32_t depth,
+                                 uint32_t to)
+    {
+        const int32_t b = static_cast<int32_t>(2 + buffer_);
+        const uint32_t one = Ceil(depth, kC0) * kFractal, count = n * one;
+        const LocalTensor<uint8_t> code = CopyCodes(p, expert, part, block, n, k, depth);
+        const LocalTensor<float> wide(TPosition::VECCALC, kFloatAt, kWeights);
+        const LocalTensor<bfloat16_t> rounded(TPosition::VECCALC, kBrainAt + buffer_ * kWeights * sizeof(bfloat16_t), kWeights);
+        const LocalTensor<bfloat16_t> group(TPosition::VECCALC, kGroupAt + buffer_ * kGroups * sizeof(bfloat16_t), kGroups);
+        const LocalTensor<float> scale(TPosition::VECCALC, kGroupFloatAt, kGroups);
+        const uint32_t groups = Ceil(depth, 32);
         const bool late = a_.t.scale_kind != 0 && arch::kScaleRounded;
         if (a_.t.scale_kind != 0 && !late) {
             Cast(scale, group, RoundMode::CAST_NONE, static_cast<int32_t>(n * groups * kC0));
         }
-        arch::Decode(wide, code, count, kHalfAt, kMaskAt);
+        arch::Decode(wide, code, count, kHalfAt, kMaskAt, nan_);
         arch::VectorBarrier();
         if (!late) {
             SetFlag<HardEvent::V_MTE2>(b);
@@ -172,7 +280,10 @@ private:
     GlobalTensor<uint8_t> codes_;
     GlobalTensor<float> blocks_;
     GlobalTensor<bfloat16_t> groups_;
+    GlobalTensor<half> halves_; // the scales of blocks where the cube core scales: each is two
+    GlobalTensor<float> ways_;
     uint32_t half_ = 0, buffer_ = 0;
+    bool nan_ = false; // codes of the expert may be NaN
 };
 
 } // namespace moe

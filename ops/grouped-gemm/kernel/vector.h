@@ -38,6 +38,9 @@ public:
         if (coded) {
             weights_.Init(a, half_);
             weights_.SetWeights(p);
+            Product second;
+            SecondProduct(second, a);
+            second_ = Ways(a, second);
         }
         Tiles tiles;
         tiles.Init(a, rows_, p.blocks, p.width, p.fewWidth);
@@ -53,7 +56,7 @@ public:
             if (coded && more) {
                 weights_.Decode(p, next);
             }
-            Activate(t);
+            Activate(t, coded);
         }
         inbox_.Drain();
         for (int32_t i = 0; i < 2; i++) {
@@ -93,9 +96,11 @@ private:
         return LocalTensor<T>(TPosition::VECCALC, address, count);
     }
 
-    __aicore__ inline void Activate(const Tile &t)
+    __aicore__ inline void Activate(const Tile &t, bool coded)
     {
         uint32_t begin = 0, rows = 0;
+        // Powers of two that the products lack: before the activation, and ahead of the second product.
+        const float before = coded ? weights_.Lacks(t.expert) : 1.0f, after = coded && arch::kScales ? second_.GetValue(2 * t.expert) : 0.0f;
         inbox_.Open(t, begin, rows);
         const uint32_t columns = t.blocks * kC0, most = Max(Min(a_.t.vector_elements, kSliceBytes / sizeof(float)) / columns, 1);
         for (uint32_t at = 0; at < rows; at += most) {
@@ -108,10 +113,19 @@ private:
             LocalTensor<float> gate, up;
             inbox_.Get(gate, up, at, now, columns, last);
             WaitFlag<HardEvent::MTE3_V>(b);
+            if (before != 1.0f) {
+                Muls(gate, gate, before, static_cast<int32_t>(count));
+                Muls(up, up, before, static_cast<int32_t>(count));
+                arch::VectorBarrier();
+            }
             if (a_.t.activation == 0) {
                 Silu(temp, gate, up, count);
             } else {
                 SwigluOai(temp, gate, up, count);
+            }
+            if (after != 0.0f && after != 1.0f) {
+                Muls(temp, temp, after, static_cast<int32_t>(count));
+                arch::VectorBarrier();
             }
             Cast(rounded, temp, RoundMode::CAST_RINT, count);
             arch::VectorBarrier();
@@ -276,6 +290,7 @@ private:
     arch::Inbox inbox_;
     Dequantiser weights_;
     GlobalTensor<bfloat16_t> a16_;
+    GlobalTensor<float> second_; // ways of the second product
     uint32_t half_ = 0; // which of the two vector cores
     uint32_t pitch_ = 0; // of the activations
     uint32_t buffer_ = 0;

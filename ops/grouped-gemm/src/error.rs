@@ -155,7 +155,6 @@ pub enum Error {
         found: usize,
     },
     /// The size of a tile is impossible.
-    #[cfg(feature = "npu")]
     Tile {
         /// The knob.
         knob: &'static str,
@@ -175,14 +174,6 @@ pub enum Error {
         bytes: u32,
         /// Bytes there are.
         capacity: u32,
-    },
-    /// An FP8 weight has a NaN code, which the device does not know.
-    #[cfg(feature = "npu")]
-    NanCode {
-        /// The expert.
-        expert: usize,
-        /// The weight: `gate`, `up` or `down`.
-        weight: &'static str,
     },
     /// FP8 weights have scales of two kinds.
     #[cfg(feature = "npu")]
@@ -276,15 +267,10 @@ impl fmt::Display for Error {
             Self::DeviceSize { field, most, found } => {
                 write!(f, "`dims.{field}` is {found}, expected at most {most} on a device")
             }
-            #[cfg(feature = "npu")]
             Self::Tile { knob, of, found } => write!(f, "{knob} is {found}, expected a positive multiple of {of}"),
             #[cfg(feature = "npu")]
             Self::Budget { knob, memory, bytes, capacity } => {
                 write!(f, "{knob} is too large: {memory} would take {bytes} bytes, expected at most {capacity}")
-            }
-            #[cfg(feature = "npu")]
-            Self::NanCode { expert, weight } => {
-                write!(f, "`experts[{expert}].{weight}` has a NaN code, expected numbers on dav-2201")
             }
             #[cfg(feature = "npu")]
             Self::MixedScales { expert, weight } => {

@@ -2,8 +2,9 @@
 
 //! Environment variables of the published operator, typed.
 //!
-//! They are read when a function here is called, not at load, and never by the operator itself: [`Activation`] carries
-//! its parameters, and [`with_knobs`] is what a program calls to let the environment have its say.
+//! They are read when a function here is called, not at load, and never by the operator itself: [`Activation`] and
+//! `npu::Tiles` carry its parameters, and [`with_knobs`] and `npu::Tiles::from_env` are what a program calls to let the
+//! environment have its say.
 
 use crate::error::Error;
 use crate::shape::{ALPHAS, Activation, Domain, LIMITS};
@@ -67,6 +68,69 @@ impl Knob {
             expected,
             found: text.to_owned(),
         })
+    }
+}
+
+/// An environment variable with the size of a tile on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TileKnob {
+    /// The name of the variable.
+    pub name: &'static str,
+    /// What holds where the variable is unset or empty.
+    pub default: u32,
+    /// What a value is a multiple of.
+    pub of: u32,
+    /// What it means.
+    pub doc: &'static str,
+}
+
+/// The sizes of tiles. What a chip has room for is checked when a plan is made.
+pub static TILES: [TileKnob; 5] = [
+    TileKnob {
+        name: "PYPTO_MM1_N",
+        default: 256,
+        of: 64,
+        doc: "columns of a tile of the first product, gate and up together",
+    },
+    TileKnob { name: "PYPTO_MM1_K", default: 128, of: 64, doc: "depth of its stages" },
+    TileKnob { name: "PYPTO_MM2_N", default: 256, of: 32, doc: "columns of a tile of the second product" },
+    TileKnob { name: "PYPTO_MM2_K", default: 128, of: 64, doc: "depth of its stages" },
+    TileKnob {
+        name: "PYPTO_VEC_TILE",
+        default: 128,
+        of: 16,
+        doc: "columns of a slice of the activation, of which there are 32 rows",
+    },
+];
+
+impl TileKnob {
+    /// The value of the variable now, its default where it is unset or empty.
+    ///
+    /// # Errors
+    /// [`Error::Knob`] where it is not a whole number, [`Error::Tile`] where it is not a positive multiple.
+    pub fn value_or_default(&self) -> Result<u32, Error> {
+        match std::env::var_os(self.name) {
+            Some(text) if !text.is_empty() => self.parse(&text.to_string_lossy()),
+            _ => Ok(self.default),
+        }
+    }
+
+    /// The value that a text means.
+    ///
+    /// # Errors
+    /// [`Error::Knob`] where it is not a whole number, [`Error::Tile`] where it is not a positive multiple.
+    pub fn parse(&self, text: &str) -> Result<u32, Error> {
+        let expected = "a whole number";
+        let value = text.trim().parse();
+        let value = value.map_err(|_| Error::Knob { variable: self.name, expected, found: text.to_owned() })?;
+        self.check(value)
+    }
+
+    pub(crate) fn check(&self, found: u32) -> Result<u32, Error> {
+        if found == 0 || !found.is_multiple_of(self.of) {
+            return Err(Error::Tile { knob: self.name, of: self.of, found });
+        }
+        Ok(found)
     }
 }
 

@@ -24,6 +24,7 @@
 //! ```
 
 use crate::error::Error;
+use crate::fp8::WAY_BYTES;
 pub use crate::fp8::{Coded, Scales, Stored, convert_fp8_weights};
 use crate::shape::{MoeDims, Routing, check_len, row_count};
 pub use crate::tiling::{GroupedGemmTiling, Layout, Split, Tiles, Use};
@@ -398,17 +399,18 @@ impl Layout {
         [one(2, dims.intermediate, dims.hidden), one(1, dims.hidden, dims.intermediate)]
     }
 
-    /// Bytes of the scales of `w13` and `w2`.
+    /// Bytes of the scales of `w13` and `w2`, with the numbers of the experts.
     #[must_use]
     pub fn scale_bytes(self, dims: &MoeDims) -> [usize; 2] {
-        match self {
-            Self::Flat | Self::Nz => [0; 2],
+        let scales = match self {
+            Self::Flat | Self::Nz => return [0; 2],
             Self::Mxfp8 => self.elements(dims).map(|elements| elements / 16),
             Self::Fp8Block => {
                 let blocks = dims.hidden.div_ceil(128).saturating_mul(dims.intermediate.div_ceil(128));
                 [8, 4].map(|bytes| dims.experts.saturating_mul(blocks).saturating_mul(bytes))
             }
-        }
+        };
+        scales.map(|bytes| bytes.saturating_add(dims.experts.saturating_mul(WAY_BYTES)))
     }
 }
 

@@ -3,6 +3,7 @@
 //! How the kernel cuts its work, per architecture, and what that takes of the memories of a core.
 
 use crate::error::Error;
+use crate::knobs::TILES;
 use crate::shape::{Activation, MoeDims};
 use ascend_rt::Arch;
 
@@ -12,6 +13,8 @@ pub const ROW_BYTES: u32 = 192 << 10;
 pub const STAGES: u32 = 4;
 /// Bytes of one stage.
 pub const STAGE_BYTES: u32 = 64 << 10;
+/// Bytes of diagonals beside a stage in memory, where the cube core scales FP8 weights.
+pub const TILE_BYTES: u32 = 2 << 10;
 /// The most rows of one tile.
 pub const TILE_ROWS: u32 = 128;
 /// Up to so many rows of an expert, tiles have other columns and stages another depth.
@@ -120,7 +123,8 @@ pub struct Tiles {
 
 impl Default for Tiles {
     fn default() -> Self {
-        Self { mm1_n: 256, mm1_k: 128, mm2_n: 256, mm2_k: 128, vector: 128 }
+        let [mm1_n, mm1_k, mm2_n, mm2_k, vector] = TILES.each_ref().map(|knob| knob.default);
+        Self { mm1_n, mm1_k, mm2_n, mm2_k, vector }
     }
 }
 
@@ -180,17 +184,20 @@ impl Tiles {
         Ok(uses)
     }
 
+    /// The sizes that the environment sets, the defaults for the others. What a chip has room for is checked when a
+    /// plan is made.
+    ///
+    /// # Errors
+    /// [`Error::Knob`] or [`Error::Tile`], naming the variable.
+    pub fn from_env() -> Result<Self, Error> {
+        let [mm1_n, mm1_k, mm2_n, mm2_k, vector] = TILES.each_ref().map(|knob| knob.value_or_default());
+        Ok(Self { mm1_n: mm1_n?, mm1_k: mm1_k?, mm2_n: mm2_n?, mm2_k: mm2_k?, vector: vector? })
+    }
+
     fn check(&self, arch: Arch) -> Result<(), Error> {
-        for (knob, found, of) in [
-            ("PYPTO_MM1_N", self.mm1_n, 64),
-            ("PYPTO_MM1_K", self.mm1_k, 64),
-            ("PYPTO_MM2_N", self.mm2_n, 32),
-            ("PYPTO_MM2_K", self.mm2_k, 64),
-            ("PYPTO_VEC_TILE", self.vector, 16),
-        ] {
-            if found == 0 || !found.is_multiple_of(of) {
-                return Err(Error::Tile { knob, of, found });
-            }
+        let sizes = [self.mm1_n, self.mm1_k, self.mm2_n, self.mm2_k, self.vector];
+        for (knob, size) in TILES.iter().zip(sizes) {
+            knob.check(size)?;
         }
         match self.budget(arch)?.into_iter().find(|item| item.bytes > item.capacity) {
             Some(Use { memory, knob, bytes, capacity }) => Err(Error::Budget { knob, memory, bytes, capacity }),
@@ -248,7 +255,8 @@ impl Split {
             Activation::Silu => (0, 0.0, 0.0),
             Activation::SwigluOai { alpha, limit } => (1, alpha, limit),
         };
-        let ring_slot = 4 * TILE_ROWS * tiles.mm1_n.max(16);
+        let few_columns = layout.is_fp8().then_some(FEW_ROWS * 256);
+        let ring_slot = 4 * (TILE_ROWS * tiles.mm1_n.max(16)).max(few_columns.unwrap_or_default());
         // An odd multiple of 512 bytes apart, cores do not meet in the channels of the memory.
         let ring_pitch = (RING_SLOTS * ring_slot + 512).next_multiple_of(1024) + 512;
         let mut at = 0u64;
@@ -262,7 +270,7 @@ impl Split {
         let tail = region(if hidden.is_multiple_of(16) { 0 } else { u64::from(rows) * 32 });
         // Stages of decoded weights, where the cube core takes them from memory.
         let decoded = layout.is_fp8() && arch == Arch::DAV_2201;
-        let weights = region(u64::from(cores) * if decoded { u64::from(STAGES * STAGE_BYTES) + ALIGN } else { 0 });
+        let weights = region(u64::from(cores) * if decoded { u64::from(STAGES * (STAGE_BYTES + TILE_BYTES)) + ALIGN } else { 0 });
         let workspace =
             usize::try_from(at).map_err(|_| Error::TooManyRows { argument: "tokens", found: rows as usize })?;
         // With few rows, weights are all that matters: long runs of them in either layout.
@@ -270,8 +278,19 @@ impl Split {
             Layout::Flat => (2 * columns, depth / 2),
             Layout::Nz | Layout::Fp8Block | Layout::Mxfp8 => (columns / 2, 2 * depth),
         };
-        let (few_columns1, few_depth1) = few(tiles.mm1_n, tiles.mm1_k);
-        let (few_columns2, few_depth2) = few(tiles.mm2_n, tiles.mm2_k);
+        let (mut columns1, mut depth1, mut columns2, mut depth2) = (tiles.mm1_n, tiles.mm1_k, tiles.mm2_n, tiles.mm2_k);
+        let (mut few_columns1, mut few_depth1) = few(columns1, depth1);
+        let (mut few_columns2, mut few_depth2) = few(columns2, depth2);
+        let scales = layout.is_fp8() && arch == Arch::DAV_2201;
+        if scales {
+            // Tiles of a part lie in one block of scales, of which a stage has two. The sums of a tile with many rows
+            // leave half of L0C to the weights.
+            let part = |columns: u32, most: u32| 1 << (columns / 16).clamp(1, most).ilog2();
+            (few_columns1, few_depth1) = (32 * part(columns1 / 2, 8), 128);
+            (columns1, depth1) = (32 * part(columns1 / 2, 4), 128);
+            (columns2, depth2) = (16 * part(columns2, 8), 256);
+            (few_columns2, few_depth2) = (columns2, depth2);
+        }
         let tiling = GroupedGemmTiling {
             a16,
             ring,
@@ -292,14 +311,15 @@ impl Split {
             },
             unit: match layout {
                 Layout::Flat => 16,
+                _ if scales => 8,
                 Layout::Nz | Layout::Fp8Block | Layout::Mxfp8 => 1,
             },
-            columns1: tiles.mm1_n,
-            depth1: tiles.mm1_k,
+            columns1,
+            depth1,
             few_columns1,
             few_depth1,
-            columns2: tiles.mm2_n,
-            depth2: tiles.mm2_k,
+            columns2,
+            depth2,
             few_columns2,
             few_depth2,
             vector_elements: 32 * tiles.vector,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use grouped_gemm::Activation;
-use grouped_gemm::knobs::{self, ALL, SWIGLU_ALPHA, SWIGLU_LIMIT};
+use grouped_gemm::knobs::{self, ALL, SWIGLU_ALPHA, SWIGLU_LIMIT, TILES};
 use std::process::Command;
 
 const CHILD: &str = "GROUPED_GEMM_TEST_PRINTS_KNOBS";
@@ -32,6 +32,22 @@ fn the_listing_is_complete_and_its_defaults_are_possible() {
     }
     let defaults = Activation::SwigluOai { alpha: SWIGLU_ALPHA.default, limit: SWIGLU_LIMIT.default };
     assert_eq!(defaults, Activation::SWIGLU_OAI);
+}
+
+#[test]
+fn sizes_of_tiles() {
+    for knob in TILES {
+        assert_eq!(knob.parse(&knob.default.to_string()).unwrap(), knob.default);
+        assert!(!knob.doc.is_empty());
+        let message = format!("environment variable {} is `wide`, expected a whole number", knob.name);
+        assert_eq!(knob.parse("wide").unwrap_err().to_string(), message);
+        for text in [0, knob.of + 1] {
+            let message = format!("{} is {text}, expected a positive multiple of {}", knob.name, knob.of);
+            assert_eq!(knob.parse(&text.to_string()).unwrap_err().to_string(), message);
+        }
+    }
+    assert_eq!(TILES[4].name, "PYPTO_VEC_TILE");
+    assert_eq!(TILES[4].parse(" 256 ").unwrap(), 256);
 }
 
 /// Each environment in a process of its own: variables are shared by all threads of one.

@@ -7,6 +7,7 @@ use grouped_gemm::ascend_rt::Arch;
 use grouped_gemm::npu::{GroupedGemmTiling, Layout, Split, Tiles};
 use grouped_gemm::{Activation, Error};
 use op_testkit::{fields_of, tiling};
+use std::process::Command;
 
 #[test]
 fn kernel_and_host_lay_the_tiling_out_alike() {
@@ -41,6 +42,44 @@ fn kernel_and_host_lay_the_tiling_out_alike() {
         limit: f32,
     });
     assert_eq!(tiling::fields(include_str!("../kernel/tiling.h"), "GroupedGemmTiling").unwrap(), host);
+}
+
+const CHILD: &str = "GROUPED_GEMM_TEST_PRINTS_TILES";
+
+/// Each environment in a process of its own: variables are shared by all threads of one.
+#[test]
+fn the_environment_sets_the_sizes_of_tiles() {
+    if std::env::var_os(CHILD).is_some() {
+        let text = match Tiles::from_env().and_then(|tiles| split(&tiles, Arch::DAV_2201)) {
+            Ok(split) => format!("{} columns, {} deep", split.tiling.columns1, split.tiling.depth1),
+            Err(error) => error.to_string(),
+        };
+        println!("tiles: {text}");
+        return;
+    }
+    for (n, k, expected) in [
+        (None, None, "256 columns, 128 deep"),
+        (Some("128"), Some("64"), "128 columns, 64 deep"),
+        (Some(""), Some("100"), "PYPTO_MM1_K is 100, expected a positive multiple of 64"),
+        (
+            None,
+            Some("256"),
+            "PYPTO_MM1_K is too large: L1, one stage of weights would take 131072 bytes, expected at most 65536",
+        ),
+    ] {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "npu::the_environment_sets_the_sizes_of_tiles", "--nocapture"]).env(CHILD, "1");
+        for (knob, value) in [("PYPTO_MM1_N", n), ("PYPTO_MM1_K", k)] {
+            match value {
+                Some(value) => child.env(knob, value),
+                None => child.env_remove(knob),
+            };
+        }
+        let output = child.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let line = text.lines().find_map(|line| line.split_once("tiles: ")).map(|(_, line)| line);
+        assert_eq!(line, Some(expected), "{n:?}, {k:?}: {text}");
+    }
 }
 
 fn split(tiles: &Tiles, arch: Arch) -> Result<Split, Error> {
