@@ -5,13 +5,14 @@
 use crate::device::kind;
 use crate::fixture::{Kind, Lists, Sequence, Values, dims};
 use half::{bf16, f16};
-use msa_main_branch::AttentionDims;
 use msa_main_branch::ascend_rt::Arch;
 use msa_main_branch::ascend_rt::kernel::Target;
 use msa_main_branch::ascend_rt::zerocopy::IntoBytes;
 use msa_main_branch::ascend_sim::cost::{Options, simulate};
 use msa_main_branch::ascend_sim::{Args, Chip, Image, Launch, Mode, Mutant, mutants};
-use msa_main_branch::npu::{Layout, Split, blobs, twin_origin};
+use msa_main_branch::knobs::Dtype;
+use msa_main_branch::npu::{Layout, Split, Tiles, blobs, budget_of, twin_origin};
+use msa_main_branch::{AttentionDims, MASK_NEG};
 
 /// The kernel's image for an architecture.
 fn image(arch: Arch) -> Image {
@@ -33,16 +34,32 @@ struct Data {
     inputs: [Vec<u8>; 3],
     table: Vec<i32>,
     ids: Vec<i32>,
+    mask: Vec<f32>,
     out: Vec<f32>,
     seen: Vec<i32>,
+    status: Vec<u32>,
     split: Split,
     tiling: Vec<u8>,
 }
 
 impl Data {
     fn new(sequence: &Sequence, lists: &Lists, cores: u32, pass_slots: u32) -> Self {
-        let (kind, mut ids) = kind(sequence, lists, Layout::Plain);
-        let mut split = Split::of_slots(&sequence.dims, &kind, cores, pass_slots).unwrap();
+        let (kind, ids) = kind(sequence, lists, Layout::Plain);
+        let split = Split::of_slots(&sequence.dims, &kind, cores, pass_slots).unwrap();
+        Self::of(sequence, split, ids, vec![0.0])
+    }
+
+    /// Every slot is a block; rows of the mask hide all, nothing, or some keys.
+    fn masked(sequence: &Sequence, cores: u32, keys: usize) -> Self {
+        let (slots, block) = (sequence.blocks(), sequence.dims.block);
+        let tiles = Tiles { keys: Some(keys), queries: None };
+        let split = Split::masked(&sequence.dims, sequence.n(), Dtype::F32, slots, cores, &tiles).unwrap();
+        let value = |i: usize| if i / block % 3 == 0 || i % 5 == 1 { MASK_NEG } else { (i % 7) as f32 - 3.0 };
+        let mask = (0..sequence.n().div_ceil(block) * slots * block * block).map(value).collect();
+        Self::of(sequence, split, Vec::new(), mask)
+    }
+
+    fn of(sequence: &Sequence, mut split: Split, mut ids: Vec<i32>, mask: Vec<f32>) -> Self {
         split.tiling.start = sequence.start as u32;
         split.tiling.pages = sequence.blocks() as u64;
         ids.push(-1);
@@ -50,8 +67,10 @@ impl Data {
             inputs: [bytes(&sequence.q), bytes(&sequence.k), bytes(&sequence.v)],
             table: vec![-1],
             ids,
+            mask,
             out: vec![0.0; sequence.q.len()],
             seen: vec![0; sequence.n() * sequence.dims.kv_heads],
+            status: vec![0; 3 * 16 * split.blocks as usize],
             tiling: split.tiling.as_bytes().to_vec(),
             split,
         }
@@ -64,8 +83,10 @@ impl Data {
             .input(&self.inputs[2])
             .input(&self.table)
             .input(&self.ids)
+            .input(&self.mask)
             .buffer(&mut self.out)
             .buffer(&mut self.seen)
+            .buffer(&mut self.status)
             .workspace(self.split.workspace)
             .input(&self.tiling);
         let launch = image.launch("msa_main_branch").unwrap();
@@ -83,7 +104,10 @@ fn setups() -> [(Sequence, Lists, u32, u32); 2] {
 
 fn each_is_missed(arch: Arch, chip: &str) {
     let image = image(arch);
-    let mut found: Vec<Mutant> = Vec::new();
+    // Whole blocks, so that there are as many keys as slots hold.
+    let masked = Sequence::new(dims(2, 1, 16, 24), Kind::F32, 0, 48, 0, 5);
+    let mut data = Data::masked(&masked, 1, 24);
+    let mut found: Vec<Mutant> = mutants(&mut data.launch(&image, chip), 3).unwrap();
     for (sequence, lists, cores, pass_slots) in setups() {
         let mut data = Data::new(&sequence, &lists, cores, pass_slots);
         found.extend(mutants(&mut data.launch(&image, chip), 3).unwrap());
@@ -101,6 +125,22 @@ fn each_is_missed(arch: Arch, chip: &str) {
     assert!(found.len() > 150, "{} places", found.len());
     assert!(survivors.is_empty(), "{} of {} places: {survivors:#?}", survivors.len(), found.len());
     println!("{chip}: {} places, each was missed", found.len());
+}
+
+/// The kernel takes what the budget says.
+#[test]
+fn memories_are_used_as_budgeted() {
+    for (arch, chip) in [(Arch::DAV_2201, "910b3"), (Arch::DAV_3510, "950pr")] {
+        for (kind, dtype) in [(Kind::Bf16, Dtype::Bf16), (Kind::F32, Dtype::F32)] {
+            let sequence = Sequence::new(dims(16, 1, 128, 128), kind, 1000, 24, 0, 3);
+            let mut data = Data::new(&sequence, &Lists::All, 1, 8);
+            let used = data.launch(&image(arch), chip).run().unwrap().used;
+            let budget = budget_of(arch, dtype).unwrap();
+            assert_eq!([used.l1, used.l0a, used.l0b, used.l0c, used.ub], budget.map(|item| item.bytes), "{chip}");
+            assert!(budget.iter().all(|item| item.bytes <= item.capacity), "{budget:?}");
+        }
+    }
+    assert_eq!(budget_of(Arch::DAV_1001, Dtype::F32), None);
 }
 
 #[test]

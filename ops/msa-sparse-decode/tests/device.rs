@@ -11,7 +11,7 @@ use msa_sparse_decode::ascend_rt::{
     Choice, Context, DeviceBuffer, DeviceRepr, DeviceSlice, DeviceSliceMut, Runtime, Stream,
 };
 use msa_sparse_decode::ascend_sim::{self, Mode, Settings};
-use msa_sparse_decode::npu::{CacheLayout, Call, Kind, Out, Plan, split_queries};
+use msa_sparse_decode::npu::{CacheLayout, Call, Kind, Out, Plan, Status, split_queries};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The order of instructions is that of the process, so launches of tests take turns.
@@ -105,6 +105,17 @@ fn download<T: DeviceRepr>(stream: &Stream, buffer: &DeviceBuffer<T>) -> Result<
 
 /// One launch, from the host and back. The result is written whole: it begins as NaN.
 pub(crate) fn launch(stream: &Stream, setup: &Setup, paged: bool, out_f32: bool) -> Result<Vec<f32>, Error> {
+    launch_with_status(stream, setup, paged, out_f32, None)
+}
+
+/// The same, and what it says.
+pub(crate) fn launch_with_status(
+    stream: &Stream,
+    setup: &Setup,
+    paged: bool,
+    out_f32: bool,
+    status: Option<&mut Status>,
+) -> Result<Vec<f32>, Error> {
     let kind = kind(setup, paged, out_f32);
     let mut plan = Plan::new(stream, &setup.dims, &kind)?;
     let queries = match setup.precision {
@@ -134,6 +145,9 @@ pub(crate) fn launch(stream: &Stream, setup: &Setup, paged: bool, out_f32: bool)
         out,
     };
     plan.launch(stream, call)?;
+    if let Some(status) = status {
+        *status = plan.take_status(stream)?;
+    }
     Ok(match out_f32 {
         true => download(stream, &out32)?,
         false => download(stream, &out16)?.into_iter().map(bf16::to_f32).collect(),
