@@ -53,6 +53,10 @@ template <class T> struct Scratch {
     }
 };
 
+template <class T> constexpr uint32_t kWeights = kMaxRows * Shape<T>::kMaxKeys; // elements of a task
+// Where weights lie in L1, in bytes.
+template <class T> constexpr uint32_t kL1Weights = (kMaxRows * kMaxDim + 2 * kStages * kMaxBlock * kMaxDim) * sizeof(T);
+
 template <class T> class CubePart {
     using Sizes = Shape<T>;
     static constexpr uint32_t kPage = kMaxBlock * kMaxDim; // elements
@@ -60,8 +64,9 @@ template <class T> class CubePart {
     static constexpr uint32_t kL1Queries = 0;
     static constexpr uint32_t kL1Keys = kL1Queries + kMaxRows * kMaxDim * sizeof(T);
     static constexpr uint32_t kL1Values = kL1Keys + kStages * kPage * sizeof(T);
-    static constexpr uint32_t kL1Weights = kL1Values + kStages * kPage * sizeof(T);
-    static constexpr uint32_t kL1End = kL1Weights + kMaxRows * Sizes::kMaxKeys * sizeof(T);
+    static constexpr uint32_t kL1Weights = main_branch::kL1Weights<T>;
+    static_assert(kL1Weights == kL1Values + kStages * kPage * sizeof(T), "L1");
+    static constexpr uint32_t kL1End = kL1Weights + (kDirect<T> ? kRing : 1) * kWeights<T> * sizeof(T);
     static_assert(kL1End <= kL1Bytes, "L1");
 
 public:
@@ -78,7 +83,7 @@ public:
         status_.Init(status, core);
         scratch_.Init(s, workspace, core);
         queries_ = LocalTensor<T>(TPosition::A1, kL1Queries, kMaxRows * kMaxDim);
-        weights_ = LocalTensor<T>(TPosition::A1, kL1Weights, kMaxRows * Sizes::kMaxKeys);
+        weights_ = LocalTensor<T>(TPosition::A1, kL1Weights, kWeights<T>);
         for (uint32_t i = 0; i < kStages; i++) {
             keys_[i] = LocalTensor<T>(TPosition::B1, kL1Keys + i * kPage * sizeof(T), kPage);
             values_[i] = LocalTensor<T>(TPosition::B1, kL1Values + i * kPage * sizeof(T), kPage);
@@ -95,7 +100,9 @@ public:
         SetFlag<HardEvent::MTE1_MTE2>(kKeysEvent + 1);
         SetFlag<HardEvent::MTE1_MTE2>(kValuesEvent);
         SetFlag<HardEvent::MTE1_MTE2>(kValuesEvent + 1);
-        SetFlag<HardEvent::MTE1_MTE2>(kWeightsEvent);
+        if constexpr (!kDirect<T>) {
+            SetFlag<HardEvent::MTE1_MTE2>(kWeightsEvent);
+        }
         SetFlag<HardEvent::MTE1_MTE2>(kQueriesEvent);
         SetFlag<HardEvent::M_MTE1>(0);
         SetFlag<HardEvent::M_MTE1>(1);
@@ -124,7 +131,9 @@ public:
         WaitFlag<HardEvent::MTE1_MTE2>(kKeysEvent + 1);
         WaitFlag<HardEvent::MTE1_MTE2>(kValuesEvent);
         WaitFlag<HardEvent::MTE1_MTE2>(kValuesEvent + 1);
-        WaitFlag<HardEvent::MTE1_MTE2>(kWeightsEvent);
+        if constexpr (!kDirect<T>) {
+            WaitFlag<HardEvent::MTE1_MTE2>(kWeightsEvent);
+        }
         WaitFlag<HardEvent::MTE1_MTE2>(kQueriesEvent);
         WaitFlag<HardEvent::M_MTE1>(0);
         WaitFlag<HardEvent::M_MTE1>(1);
@@ -269,14 +278,9 @@ private:
         fillStage_ = 1 - fillStage_;
     }
 
-    // Weights times values: to the vector cores.
-    __aicore__ inline void Values(const Task &task, uint32_t ring)
+    // From global memory to NZ form with m rows.
+    __aicore__ inline void LoadWeights(const Task &task, uint32_t ring, uint32_t m)
     {
-        const uint32_t m = Up16(task.rows), tile = m * s_->block16;
-        uint32_t loaded = 0;
-        while (loaded < kStages && loaded < task.slots) {
-            LoadValuesStage(task, loaded++);
-        }
         CrossCoreWaitFlag<2, PIPE_MTE2>(kWeightsFull);
         WaitFlag<HardEvent::MTE1_MTE2>(kWeightsEvent);
         Nd2NzParams w;
@@ -291,6 +295,23 @@ private:
         DataCopy(weights_, scratch_.weights[ring * kMaxRows * s_->pitch], w);
         SetFlag<HardEvent::MTE2_MTE1>(kWeightsEvent);
         WaitFlag<HardEvent::MTE2_MTE1>(kWeightsEvent);
+    }
+
+    // Weights times values: to the vector cores.
+    __aicore__ inline void Values(const Task &task, uint32_t ring)
+    {
+        const uint32_t m = Up16(task.rows), tile = m * s_->block16;
+        uint32_t loaded = 0;
+        while (loaded < kStages && loaded < task.slots) {
+            LoadValuesStage(task, loaded++);
+        }
+        LocalTensor<T> weights = weights_;
+        if constexpr (kDirect<T>) {
+            CrossCoreWaitFlag<2, PIPE_MTE1>(kWeightsFull);
+            weights = LocalTensor<T>(TPosition::A1, kL1Weights + ring * kWeights<T> * sizeof(T), kWeights<T>);
+        } else {
+            LoadWeights(task, ring, m);
+        }
         WaitFlag<HardEvent::FIX_M>(kPartEvent);
         for (uint32_t slot = 0; slot < task.slots; slot++) {
             const uint32_t keys = Up16(task.keys[slot]);
@@ -298,7 +319,7 @@ private:
             for (uint32_t k = 0; k < keys; k += Sizes::kStep) {
                 const uint32_t size = Least(Sizes::kStep, keys - k);
                 WaitFlag<HardEvent::M_MTE1>(stage_);
-                LoadLeft(left_[stage_], weights_[slot * tile + k * m], m / kLane, size / Sizes::kWide, m / kLane);
+                LoadLeft(left_[stage_], weights[slot * tile + k * m], m / kLane, size / Sizes::kWide, m / kLane);
                 LoadValues(right_[stage_], values_[useStage_], keys, k, size, s_->dim16);
                 SetFlag<HardEvent::MTE1_M>(stage_);
                 WaitFlag<HardEvent::MTE1_M>(stage_);
@@ -320,7 +341,9 @@ private:
                 LoadValuesStage(task, loaded++);
             }
         }
-        SetFlag<HardEvent::MTE1_MTE2>(kWeightsEvent);
+        if constexpr (!kDirect<T>) {
+            SetFlag<HardEvent::MTE1_MTE2>(kWeightsEvent);
+        }
         SetFlag<HardEvent::M_FIX>(kPartEvent);
         WaitFlag<HardEvent::M_FIX>(kPartEvent);
         StoreRows(scratch_.parts[ring * kMaxRows * s_->dim16], sums_, task.rows, m, s_->dim16, s_->dim16);
@@ -701,12 +724,26 @@ private:
         VECTOR_ORDER();
 
         WaitFlag<HardEvent::V_MTE3>(kWeightsOut + slice_);
-        DataCopyParams out;
-        out.blockCount = static_cast<uint16_t>(rows);
-        out.blockLen = static_cast<uint16_t>(width * sizeof(T) / 32);
-        out.srcStride = static_cast<uint16_t>((width64 - width) * sizeof(T) / 32);
-        out.dstStride = static_cast<uint16_t>((s_->pitch - width) * sizeof(T) / 32);
-        DataCopy(scratch_.weights[(ring * kMaxRows + from) * s_->pitch], weights, out);
+        if constexpr (kDirect<T>) {
+            const LocalTensor<T> to(TPosition::A1, kL1Weights<T> + ring * kWeights<T> * sizeof(T), kWeights<T>);
+            Nd2NzParams out;
+            out.ndNum = 1;
+            out.nValue = static_cast<uint16_t>(rows);
+            out.dValue = static_cast<uint16_t>(width);
+            out.srcNdMatrixStride = 0;
+            out.srcDValue = static_cast<uint16_t>(width64);
+            out.dstNzC0Stride = static_cast<uint16_t>(Up16(task.rows));
+            out.dstNzNStride = 1;
+            out.dstNzMatrixStride = 0;
+            DataCopy(to[from * Sizes::kWide], weights, out);
+        } else {
+            DataCopyParams out;
+            out.blockCount = static_cast<uint16_t>(rows);
+            out.blockLen = static_cast<uint16_t>(width * sizeof(T) / 32);
+            out.srcStride = static_cast<uint16_t>((width64 - width) * sizeof(T) / 32);
+            out.dstStride = static_cast<uint16_t>((s_->pitch - width) * sizeof(T) / 32);
+            DataCopy(scratch_.weights[(ring * kMaxRows + from) * s_->pitch], weights, out);
+        }
         SetFlag<HardEvent::MTE3_V>(kWeightsOut + slice_);
         slice_ = 1 - slice_;
         return isTree ? rows : 0;

@@ -17,8 +17,6 @@ pub const BLOCK: u32 = 128;
 pub const TASK_SLOTS: u32 = 8;
 /// The most values of a query: what a copy can stride over.
 pub const QUERY_WIDTH: u32 = u16::MAX as u32;
-/// Rows of an item that a vector core works on at once.
-const SLICE_ROWS: u32 = 16;
 /// 32-bit words of the status of one core.
 pub const STATUS_WORDS: usize = 16;
 /// Places of a core for weights and for parts of tasks.
@@ -163,8 +161,8 @@ impl Tiles {
         let (most, _) = task_keys(dtype);
         let slots = keys / dims.block;
         if slots > TASK_SLOTS as usize || slots * dims.block.next_multiple_of(16) > most as usize {
-            let bytes = 4 * SLICE_ROWS as usize * slots.saturating_mul(dims.block.next_multiple_of(16));
-            let capacity = 4 * SLICE_ROWS * most.min(TASK_SLOTS * dims.block.next_multiple_of(16) as u32);
+            let bytes = 64 * slots.saturating_mul(dims.block.next_multiple_of(16));
+            let capacity = 64 * most.min(TASK_SLOTS * dims.block.next_multiple_of(16) as u32);
             let memory = "the unified buffer, for scores of 16 rows";
             return Err(Error::Budget { knob: NTILE.name, memory, bytes, capacity: capacity as usize });
         }
@@ -195,19 +193,21 @@ pub struct Use {
 /// architecture. The kernel asserts the same sums when it is compiled. [`budget`] is that of BF16 and F16.
 #[must_use]
 pub fn budget_of(arch: Arch, dtype: Dtype) -> Option<[Use; 5]> {
-    let [l1_all, l0c_all, ub_all] = match arch.number() {
-        2201 => [(512 << 10) - 256, 128 << 10, (184 << 10) - 256],
-        3510 => [512 << 10, 256 << 10, 248 << 10],
+    // What there is, and rows that a vector core works on at once.
+    let ([l1_all, l0c_all, ub_all], slice_rows) = match arch.number() {
+        2201 => ([(512 << 10) - 256, 128 << 10, (184 << 10) - 256], 16),
+        3510 => ([512 << 10, 256 << 10, 248 << 10], 24),
         _ => return None,
     };
     let (keys, bytes) = task_keys(dtype);
     let operand = ITEM_ROWS * HEAD_DIM * bytes;
-    // Queries, two blocks of keys and of values, weights.
-    let l1 = operand + 4 * BLOCK * HEAD_DIM * bytes + ITEM_ROWS * keys * bytes;
+    // Queries, two blocks of keys and of values, weights: of two tasks where they come straight from the vector cores.
+    let weights = if arch.number() == 3510 && bytes == 2 { RING as u32 } else { 1 } * ITEM_ROWS * keys * bytes;
+    let l1 = operand + 4 * BLOCK * HEAD_DIM * bytes + weights;
     // Two places for scores and for weights, and a tree of maxima or sums; two for sums of values; statistics of the rows.
-    let slice = SLICE_ROWS * keys;
-    let rows = 32 * (ITEM_ROWS / 2);
-    let ub = 2 * slice * (4 + bytes) + slice / 2 + operand / bytes * 4 + 9 * rows + 320 + 512 + 512 + 32;
+    let (slice, rows) = (slice_rows * keys, ITEM_ROWS / 2);
+    let statistics = 7 * 32 * rows + 32 * (TASK_SLOTS * slice_rows).max(2 * rows) + 4 * (slice_rows + rows);
+    let ub = 2 * slice * (4 + bytes) + slice / 2 + 4 * ITEM_ROWS * HEAD_DIM + statistics + 512 + 512 + 32;
     let item = |memory, bytes, capacity| Use { memory, bytes, capacity };
     Some([
         item("L1", l1, l1_all),
