@@ -62,13 +62,15 @@ fn predict(chip: &Chip, dtype: Dtype, n: usize, trace: Option<PathBuf>) -> Resul
         range("v", size * narrow, Role::Buffer),
         range("table", 4, Role::Buffer),
         range("ids", 4 * ids.len(), Role::Buffer),
+        range("mask", 4, Role::Buffer),
         range("out", 4 * wide, Role::Buffer),
         range("seen", 4 * n * dims.kv_heads, Role::Buffer),
+        range("status", 3 * 64 * split.blocks as usize, Role::Buffer),
         range("workspace", split.workspace, Role::Workspace),
         range("tiling", size_of_val(&tiling), Role::Buffer),
     ];
     memory[4].address = ids.as_mut_ptr().cast();
-    memory[8].address = (&raw mut tiling).cast();
+    memory[10].address = (&raw mut tiling).cast();
     let args: Vec<u8> =
         memory.iter().flat_map(|range| (range.address.expose_provenance() as u64).to_ne_bytes()).collect();
     let call = Call {

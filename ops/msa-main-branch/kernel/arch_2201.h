@@ -12,6 +12,9 @@
 
 namespace main_branch {
 
+constexpr uint32_t kSliceRows = 16; // of a vector core at a time
+// Whether weights go from the vector cores to L1, not through global memory.
+template <class T> constexpr bool kDirect = false;
 constexpr uint32_t kUbBytes = 184 * 1024 - 256;
 constexpr uint32_t kL1Bytes = 512 * 1024 - 256;
 constexpr uint32_t kL0cBytes = 128 * 1024;

@@ -12,6 +12,10 @@
 
 namespace main_branch {
 
+constexpr uint32_t kSliceRows = 24; // of a vector core at a time
+// Whether weights go from the vector cores to L1, not through global memory: there is room for those of two tasks, but not in
+// F32, which the cube takes so long to multiply that it makes no difference.
+template <class T> constexpr bool kDirect = sizeof(T) == 2;
 constexpr uint32_t kUbBytes = 248 * 1024;
 constexpr uint32_t kL1Bytes = 512 * 1024;
 constexpr uint32_t kL0cBytes = 256 * 1024;

@@ -23,6 +23,7 @@ namespace main_branch {
 constexpr float kInfinity = __builtin_huge_valf();
 constexpr float kLargest = 3.4028234e38f;
 constexpr float kSmallest = 1.1754944e-38f;
+constexpr float kHidden = -1e9f; // of a mask, or less: the key is not seen
 
 constexpr uint16_t kScoresFull = 0, kWeightsFull = 2, kPartFull = 4;
 
@@ -52,6 +53,10 @@ template <class T> struct Scratch {
     }
 };
 
+template <class T> constexpr uint32_t kWeights = kMaxRows * Shape<T>::kMaxKeys; // elements of a task
+// Where weights lie in L1, in bytes.
+template <class T> constexpr uint32_t kL1Weights = (kMaxRows * kMaxDim + 2 * kStages * kMaxBlock * kMaxDim) * sizeof(T);
+
 template <class T> class CubePart {
     using Sizes = Shape<T>;
     static constexpr uint32_t kPage = kMaxBlock * kMaxDim; // elements
@@ -59,12 +64,14 @@ template <class T> class CubePart {
     static constexpr uint32_t kL1Queries = 0;
     static constexpr uint32_t kL1Keys = kL1Queries + kMaxRows * kMaxDim * sizeof(T);
     static constexpr uint32_t kL1Values = kL1Keys + kStages * kPage * sizeof(T);
-    static constexpr uint32_t kL1Weights = kL1Values + kStages * kPage * sizeof(T);
-    static constexpr uint32_t kL1End = kL1Weights + kMaxRows * Sizes::kMaxKeys * sizeof(T);
+    static constexpr uint32_t kL1Weights = main_branch::kL1Weights<T>;
+    static_assert(kL1Weights == kL1Values + kStages * kPage * sizeof(T), "L1");
+    static constexpr uint32_t kL1End = kL1Weights + (kDirect<T> ? kRing : 1) * kWeights<T> * sizeof(T);
     static_assert(kL1End <= kL1Bytes, "L1");
 
 public:
-    __aicore__ inline void Init(const Sizes &s, GM_ADDR q, GM_ADDR k, GM_ADDR v, GM_ADDR table, GM_ADDR ids, GM_ADDR workspace)
+    __aicore__ inline void Init(const Sizes &s, GM_ADDR q, GM_ADDR k, GM_ADDR v, GM_ADDR table, GM_ADDR ids, GM_ADDR status,
+                                GM_ADDR workspace)
     {
         s_ = &s;
         const uint32_t core = static_cast<uint32_t>(GetBlockIdx());
@@ -73,9 +80,10 @@ public:
         v_.SetGlobalBuffer(reinterpret_cast<__gm__ T *>(v));
         table_.SetGlobalBuffer(reinterpret_cast<__gm__ int32_t *>(table));
         tasks_.Init(s, ids, core);
+        status_.Init(status, core);
         scratch_.Init(s, workspace, core);
         queries_ = LocalTensor<T>(TPosition::A1, kL1Queries, kMaxRows * kMaxDim);
-        weights_ = LocalTensor<T>(TPosition::A1, kL1Weights, kMaxRows * Sizes::kMaxKeys);
+        weights_ = LocalTensor<T>(TPosition::A1, kL1Weights, kWeights<T>);
         for (uint32_t i = 0; i < kStages; i++) {
             keys_[i] = LocalTensor<T>(TPosition::B1, kL1Keys + i * kPage * sizeof(T), kPage);
             values_[i] = LocalTensor<T>(TPosition::B1, kL1Values + i * kPage * sizeof(T), kPage);
@@ -92,7 +100,9 @@ public:
         SetFlag<HardEvent::MTE1_MTE2>(kKeysEvent + 1);
         SetFlag<HardEvent::MTE1_MTE2>(kValuesEvent);
         SetFlag<HardEvent::MTE1_MTE2>(kValuesEvent + 1);
-        SetFlag<HardEvent::MTE1_MTE2>(kWeightsEvent);
+        if constexpr (!kDirect<T>) {
+            SetFlag<HardEvent::MTE1_MTE2>(kWeightsEvent);
+        }
         SetFlag<HardEvent::MTE1_MTE2>(kQueriesEvent);
         SetFlag<HardEvent::M_MTE1>(0);
         SetFlag<HardEvent::M_MTE1>(1);
@@ -121,13 +131,19 @@ public:
         WaitFlag<HardEvent::MTE1_MTE2>(kKeysEvent + 1);
         WaitFlag<HardEvent::MTE1_MTE2>(kValuesEvent);
         WaitFlag<HardEvent::MTE1_MTE2>(kValuesEvent + 1);
-        WaitFlag<HardEvent::MTE1_MTE2>(kWeightsEvent);
+        if constexpr (!kDirect<T>) {
+            WaitFlag<HardEvent::MTE1_MTE2>(kWeightsEvent);
+        }
         WaitFlag<HardEvent::MTE1_MTE2>(kQueriesEvent);
         WaitFlag<HardEvent::M_MTE1>(0);
         WaitFlag<HardEvent::M_MTE1>(1);
         WaitFlag<HardEvent::FIX_M>(0);
         WaitFlag<HardEvent::FIX_M>(1);
         WaitFlag<HardEvent::FIX_M>(kPartEvent);
+        if (tasks_.IsBad()) {
+            status_.Add(kBadIndex);
+        }
+        status_.Store();
     }
 
 private:
@@ -143,14 +159,18 @@ private:
     }
 
     // Where the page of a slot begins, in keys or values.
-    __aicore__ inline uint64_t Page(const Task &task, uint32_t slot) const
+    __aicore__ inline uint64_t Page(const Task &task, uint32_t slot)
     {
         const MsaMainBranchTiling &t = s_->t;
         uint64_t page = task.id[slot];
         if (t.has_table != 0) {
             const int32_t found = table_.GetValue(task.id[slot]);
             // What is no page is nobody's: what comes out then is of no use, but nothing else is read.
-            page = found >= 0 && static_cast<uint64_t>(found) < t.pages ? static_cast<uint64_t>(found) : 0;
+            const bool isPage = found >= 0 && static_cast<uint64_t>(found) < t.pages;
+            page = isPage ? static_cast<uint64_t>(found) : 0;
+            if (!isPage) {
+                status_.Add(kBadIndex);
+            }
         }
         return task.kvHead * t.kv_head_pitch + page * t.kv_page_pitch;
     }
@@ -258,14 +278,9 @@ private:
         fillStage_ = 1 - fillStage_;
     }
 
-    // Weights times values: to the vector cores.
-    __aicore__ inline void Values(const Task &task, uint32_t ring)
+    // From global memory to NZ form with m rows.
+    __aicore__ inline void LoadWeights(const Task &task, uint32_t ring, uint32_t m)
     {
-        const uint32_t m = Up16(task.rows), tile = m * s_->block16;
-        uint32_t loaded = 0;
-        while (loaded < kStages && loaded < task.slots) {
-            LoadValuesStage(task, loaded++);
-        }
         CrossCoreWaitFlag<2, PIPE_MTE2>(kWeightsFull);
         WaitFlag<HardEvent::MTE1_MTE2>(kWeightsEvent);
         Nd2NzParams w;
@@ -280,6 +295,23 @@ private:
         DataCopy(weights_, scratch_.weights[ring * kMaxRows * s_->pitch], w);
         SetFlag<HardEvent::MTE2_MTE1>(kWeightsEvent);
         WaitFlag<HardEvent::MTE2_MTE1>(kWeightsEvent);
+    }
+
+    // Weights times values: to the vector cores.
+    __aicore__ inline void Values(const Task &task, uint32_t ring)
+    {
+        const uint32_t m = Up16(task.rows), tile = m * s_->block16;
+        uint32_t loaded = 0;
+        while (loaded < kStages && loaded < task.slots) {
+            LoadValuesStage(task, loaded++);
+        }
+        LocalTensor<T> weights = weights_;
+        if constexpr (kDirect<T>) {
+            CrossCoreWaitFlag<2, PIPE_MTE1>(kWeightsFull);
+            weights = LocalTensor<T>(TPosition::A1, kL1Weights + ring * kWeights<T> * sizeof(T), kWeights<T>);
+        } else {
+            LoadWeights(task, ring, m);
+        }
         WaitFlag<HardEvent::FIX_M>(kPartEvent);
         for (uint32_t slot = 0; slot < task.slots; slot++) {
             const uint32_t keys = Up16(task.keys[slot]);
@@ -287,7 +319,7 @@ private:
             for (uint32_t k = 0; k < keys; k += Sizes::kStep) {
                 const uint32_t size = Least(Sizes::kStep, keys - k);
                 WaitFlag<HardEvent::M_MTE1>(stage_);
-                LoadLeft(left_[stage_], weights_[slot * tile + k * m], m / kLane, size / Sizes::kWide, m / kLane);
+                LoadLeft(left_[stage_], weights[slot * tile + k * m], m / kLane, size / Sizes::kWide, m / kLane);
                 LoadValues(right_[stage_], values_[useStage_], keys, k, size, s_->dim16);
                 SetFlag<HardEvent::MTE1_M>(stage_);
                 WaitFlag<HardEvent::MTE1_M>(stage_);
@@ -309,7 +341,9 @@ private:
                 LoadValuesStage(task, loaded++);
             }
         }
-        SetFlag<HardEvent::MTE1_MTE2>(kWeightsEvent);
+        if constexpr (!kDirect<T>) {
+            SetFlag<HardEvent::MTE1_MTE2>(kWeightsEvent);
+        }
         SetFlag<HardEvent::M_FIX>(kPartEvent);
         WaitFlag<HardEvent::M_FIX>(kPartEvent);
         StoreRows(scratch_.parts[ring * kMaxRows * s_->dim16], sums_, task.rows, m, s_->dim16, s_->dim16);
@@ -323,6 +357,7 @@ private:
     LocalTensor<T> queries_, weights_, keys_[kStages], values_[kStages], left_[kStages], right_[kStages];
     LocalTensor<float> scores_[kStages], sums_;
     Tasks<T> tasks_;
+    Status status_;
     Task task_[kScoresRing];
     Scratch<T> scratch_;
     int32_t stage_ = 0, keyStage_ = 0, scoreStage_ = 0, fillStage_ = 0, useStage_ = 0;
@@ -332,8 +367,8 @@ constexpr uint32_t kBlockFloats = 8; // of 32 bytes
 constexpr uint32_t kRepeatFloats = 64;
 constexpr uint32_t kQueriesSeen = 16; // that a copy says something about
 
-// Events. Of MTE2 and V: scores 0 and 1, sums 2 and 3. Of MTE3 and V: weights 0 and 1, results 2. Of MTE3 and MTE2: sums 0, 1.
-constexpr int32_t kScoresIn = 0, kSumsIn = 2, kWeightsOut = 0, kResultOut = 2, kSumsOut = 0;
+// Events. Of MTE2 and V: scores 0 and 1, sums 2 and 3, a row of the mask 4. Of MTE3 and V: weights 0 and 1, results 2. Of MTE3 and MTE2: sums 0, 1.
+constexpr int32_t kScoresIn = 0, kSumsIn = 2, kMaskIn = 4, kWeightsOut = 0, kResultOut = 2, kSumsOut = 0;
 
 template <class T> class VectorPart {
     using Sizes = Shape<T>;
@@ -359,14 +394,20 @@ template <class T> class VectorPart {
     static_assert(kMaxDim * sizeof(float) >= kQueriesSeen * 32, "zeros serve as rows and as what is not seen");
 
 public:
-    __aicore__ inline void Init(const Sizes &s, GM_ADDR ids, GM_ADDR out, GM_ADDR seen, GM_ADDR workspace)
+    __aicore__ inline void Init(const Sizes &s, GM_ADDR ids, GM_ADDR mask, GM_ADDR out, GM_ADDR seen, GM_ADDR status,
+                                GM_ADDR workspace)
     {
         s_ = &s;
+        isMasked_ = s.t.has_mask != 0;
+        // A mask is added to scaled scores.
+        factor_ = isMasked_ ? 1.0f : s.t.scale;
         const uint32_t core = static_cast<uint32_t>(GetBlockIdx()) / 2;
         sub_ = static_cast<uint32_t>(GetSubBlockIdx());
         out_.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(out));
         seenOut_.SetGlobalBuffer(reinterpret_cast<__gm__ int32_t *>(seen));
+        mask_.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(mask));
         tasks_.Init(s, ids, core);
+        status_.Init(status, s.blocks + 2 * core + sub_);
         scratch_.Init(s, workspace, core);
         for (uint32_t i = 0; i < 2; i++) {
             scores_[i] = LocalTensor<float>(TPosition::VECIN, kUbScores + i * kSlice * sizeof(float), kSlice);
@@ -397,7 +438,11 @@ public:
         Duplicate(zeros_, 0.0f, static_cast<int32_t>(kMaxDim));
         Duplicate(ones_, static_cast<int32_t>(1), static_cast<int32_t>(kQueriesSeen * kBlockFloats));
         Duplicate(row_, 0.0f, static_cast<int32_t>(kSliceRows + kHalfRows));
-        Duplicate(scale_, s_->t.scale, static_cast<int32_t>(kBlockFloats));
+        Duplicate(scale_, factor_, static_cast<int32_t>(kBlockFloats));
+        if (isMasked_) {
+            // Between the rows of the mask lies what is nobody's, but it is looked at.
+            Duplicate(spread_, 0.0f, static_cast<int32_t>(kMaxSlots * kRepeatFloats));
+        }
 
         uint32_t now = 0, done = 0;
         bool more = NextTask(task_[0]);
@@ -419,6 +464,7 @@ public:
         FreeSums(1);
         WaitFlag<HardEvent::MTE3_V>(kWeightsOut);
         WaitFlag<HardEvent::MTE3_V>(kWeightsOut + 1);
+        status_.Store();
     }
 
 private:
@@ -461,6 +507,9 @@ private:
     // Which queries see something: not the first `blind` ones.
     __aicore__ inline void StoreSeen(const Task &task, uint32_t blind)
     {
+        if (blind > 0) {
+            status_.Add(kBlind);
+        }
         if (sub_ != 0) {
             return;
         }
@@ -472,6 +521,58 @@ private:
             DataCopyPad(seenOut_[static_cast<uint64_t>(task.query + query) * s_->t.kv_heads + task.kvHead],
                         sees ? ones_ : zeros_.template ReinterpretCast<int32_t>(), p);
             query += count;
+        }
+    }
+
+    // Where a mask says it: a query sees something if the sum of its weights is more than nothing, which is `kSmallest` here.
+    __aicore__ inline void StoreSeen(const Task &task, const LocalTensor<float> &weightSums)
+    {
+        const uint32_t mine = Mine(task), from = From(task);
+        SetFlag<HardEvent::V_S>(0);
+        WaitFlag<HardEvent::V_S>(0);
+        for (uint32_t query = Ceil(from, s_->group); query * s_->group < from + mine; query++) {
+            const bool sees = weightSums.GetValue((query * s_->group - from) * kBlockFloats) != kSmallest;
+            const DataCopyExtParams p{1, static_cast<uint32_t>(sizeof(int32_t)), 0, 0, 0};
+            DataCopyPad(seenOut_[static_cast<uint64_t>(task.query + query) * s_->t.kv_heads + task.kvHead],
+                        sees ? ones_ : zeros_.template ReinterpretCast<int32_t>(), p);
+            if (!sees) {
+                status_.Add(kBlind);
+            }
+        }
+        SetFlag<HardEvent::S_V>(0);
+        WaitFlag<HardEvent::S_V>(0);
+    }
+
+    // Adds the mask to scaled scores. Rows are counted from the first of the item.
+    __aicore__ inline void AddMask(const LocalTensor<float> &scores, const Task &task, uint32_t row, uint32_t rows, uint32_t width64)
+    {
+        const MsaMainBranchTiling &t = s_->t;
+        const int32_t width = static_cast<int32_t>(width64);
+        const uint8_t pitch = static_cast<uint8_t>(width64 / kBlockFloats);
+        const uint32_t bytes = t.block * sizeof(float), square = t.block * t.block;
+        const DataCopyExtParams p{static_cast<uint16_t>(task.slots), bytes, static_cast<uint32_t>((square - t.block) * sizeof(float)),
+                                  s_->block16 / kBlockFloats - Ceil(bytes, 32), 0};
+        const DataCopyPadExtParams<float> pad{true, 0, static_cast<uint8_t>((kBlockFloats - t.block % kBlockFloats) % kBlockFloats), 0.0f};
+        const LocalTensor<uint8_t> hidden = row_.template ReinterpretCast<uint8_t>();
+        Duplicate(tree_, -kInfinity, width);
+        for (uint32_t at = 0; at < rows;) {
+            const uint32_t inItem = (row + at) / s_->group, query = task.query + inItem;
+            const uint32_t stop = Least(rows, (inItem + 1) * s_->group - row);
+            const uint64_t slot = static_cast<uint64_t>(query / t.block) * t.mask_slots + task.id[0];
+            SetFlag<HardEvent::V_MTE2>(kMaskIn);
+            WaitFlag<HardEvent::V_MTE2>(kMaskIn);
+            DataCopyPad(spread_, mask_[slot * square + query % t.block * t.block], p, pad);
+            SetFlag<HardEvent::MTE2_V>(kMaskIn);
+            WaitFlag<HardEvent::MTE2_V>(kMaskIn);
+            CompareScalar(hidden, spread_, kHidden, CMPMODE::LE, width64);
+            VECTOR_ORDER();
+            Select(spread_, hidden, tree_, spread_, SELMODE::VSEL_TENSOR_TENSOR_MODE, width64);
+            VECTOR_ORDER();
+            for (uint32_t c = 0; c < width64; c += kRepeatFloats) {
+                const LocalTensor<float> to = scores[at * width64 + c];
+                Add(to, to, spread_[c], static_cast<uint64_t>(kRepeatFloats), static_cast<uint8_t>(stop - at), {1, 1, 1, pitch, pitch, 0});
+            }
+            at = stop;
         }
     }
 
@@ -502,7 +603,7 @@ private:
             const uint32_t begin = task.id[slot] * t.block;
             for (uint32_t at = 0; at < rows;) {
                 const uint32_t query = (row + at) / s_->group, end = t.start + task.query + query + 1;
-                const uint32_t sees = begin < end ? Least(end - begin, task.keys[slot]) : 0;
+                const uint32_t sees = isMasked_ ? t.block : begin < end ? Least(end - begin, task.keys[slot]) : 0;
                 // What this query sees whole, the later ones see whole.
                 const uint32_t stop = sees == task.keys[slot] ? rows : Least(rows, (query + 1) * s_->group - row);
                 Hide(scores[at * width64 + slot * s_->block16], sees, s_->block16, stop - at, width64);
@@ -534,8 +635,8 @@ private:
             } else {
                 // What the sums so far are worth, of maxima as they were used.
                 const LocalTensor<float> before = spread_[kHalfRows * kBlockFloats], added = branches_;
-                Muls(spread_, now, -s_->t.scale, all);
-                Muls(before, maxima_[1 - maximaStage_], -s_->t.scale, all);
+                Muls(spread_, now, -factor_, all);
+                Muls(before, maxima_[1 - maximaStage_], -factor_, all);
                 Brcb(added, more_, blocks, {1, 8});
                 VECTOR_ORDER();
                 Sub(factors_[ring], spread_, before, all);
@@ -571,6 +672,14 @@ private:
 
         Mask(scores, task, from, rows, width64);
         VECTOR_ORDER();
+        if (isMasked_) {
+            Muls(scores, scores, t.scale, static_cast<int32_t>(count));
+            AddMask(scores, task, from, rows, width64);
+            VECTOR_ORDER();
+            // What lay between rows of the mask is no score.
+            Mask(scores, task, from, rows, width64);
+            VECTOR_ORDER();
+        }
         const LocalTensor<float> now = maxima_[maximaStage_][row * kBlockFloats], branches = branches_[row * kBlockFloats];
         BlockReduceMax(tree_, scores, all, static_cast<int32_t>(kRepeatFloats), 1, 1, 8);
         VECTOR_ORDER();
@@ -593,7 +702,7 @@ private:
         }
         VECTOR_ORDER();
         // Less the scaled maximum: a block for each block of a repeat.
-        Muls(spread_, now, -t.scale, static_cast<uint64_t>(kBlockFloats) * repeats, static_cast<uint8_t>(rows),
+        Muls(spread_, now, -factor_, static_cast<uint64_t>(kBlockFloats) * repeats, static_cast<uint8_t>(rows),
              {1, 0, static_cast<uint8_t>(repeats), 1});
         VECTOR_ORDER();
         FusedMulAdd(scores, scale_, spread_, static_cast<uint64_t>(kRepeatFloats), static_cast<uint8_t>(all), {1, 0, 0, 8, 0, 1});
@@ -615,12 +724,26 @@ private:
         VECTOR_ORDER();
 
         WaitFlag<HardEvent::V_MTE3>(kWeightsOut + slice_);
-        DataCopyParams out;
-        out.blockCount = static_cast<uint16_t>(rows);
-        out.blockLen = static_cast<uint16_t>(width * sizeof(T) / 32);
-        out.srcStride = static_cast<uint16_t>((width64 - width) * sizeof(T) / 32);
-        out.dstStride = static_cast<uint16_t>((s_->pitch - width) * sizeof(T) / 32);
-        DataCopy(scratch_.weights[(ring * kMaxRows + from) * s_->pitch], weights, out);
+        if constexpr (kDirect<T>) {
+            const LocalTensor<T> to(TPosition::A1, kL1Weights<T> + ring * kWeights<T> * sizeof(T), kWeights<T>);
+            Nd2NzParams out;
+            out.ndNum = 1;
+            out.nValue = static_cast<uint16_t>(rows);
+            out.dValue = static_cast<uint16_t>(width);
+            out.srcNdMatrixStride = 0;
+            out.srcDValue = static_cast<uint16_t>(width64);
+            out.dstNzC0Stride = static_cast<uint16_t>(Up16(task.rows));
+            out.dstNzNStride = 1;
+            out.dstNzMatrixStride = 0;
+            DataCopy(to[from * Sizes::kWide], weights, out);
+        } else {
+            DataCopyParams out;
+            out.blockCount = static_cast<uint16_t>(rows);
+            out.blockLen = static_cast<uint16_t>(width * sizeof(T) / 32);
+            out.srcStride = static_cast<uint16_t>((width64 - width) * sizeof(T) / 32);
+            out.dstStride = static_cast<uint16_t>((s_->pitch - width) * sizeof(T) / 32);
+            DataCopy(scratch_.weights[(ring * kMaxRows + from) * s_->pitch], weights, out);
+        }
         SetFlag<HardEvent::MTE3_V>(kWeightsOut + slice_);
         slice_ = 1 - slice_;
         return isTree ? rows : 0;
@@ -695,20 +818,27 @@ private:
             DataCopyPad(out_[Result(task, from + row)], sums[row * s_->dim16], p);
             row = stop;
         }
-        StoreSeen(task, block > position ? Least(block - position, task.queries) : 0);
+        if (isMasked_) {
+            StoreSeen(task, weightSums_[task.parity]);
+        } else {
+            StoreSeen(task, block > position ? Least(block - position, task.queries) : 0);
+        }
         SetFlag<HardEvent::MTE3_MTE2>(kSumsOut + static_cast<int32_t>(stage));
         isOut_[stage] = true;
     }
 
     const Sizes *s_;
     uint32_t sub_;
-    GlobalTensor<float> out_;
+    bool isMasked_;
+    float factor_; // of what comes before the exponential
+    GlobalTensor<float> out_, mask_;
     GlobalTensor<int32_t> seenOut_;
     LocalTensor<float> scores_[2], sums_[2], maxima_[2], weightSums_[2], factors_[kRing], tree_, branches_, spread_, row_, more_,
         zeros_, scale_;
     LocalTensor<T> weights_[2];
     LocalTensor<int32_t> ones_;
     Tasks<T> tasks_;
+    Status status_;
     Task task_[2];
     Scratch<T> scratch_;
     int32_t slice_ = 0;
@@ -717,37 +847,37 @@ private:
 };
 
 template <class T>
-__aicore__ inline void Run(GM_ADDR q, GM_ADDR k, GM_ADDR v, GM_ADDR table, GM_ADDR ids, GM_ADDR out, GM_ADDR seen, GM_ADDR workspace,
-                           GM_ADDR tiling)
+__aicore__ inline void Run(GM_ADDR q, GM_ADDR k, GM_ADDR v, GM_ADDR table, GM_ADDR ids, GM_ADDR mask, GM_ADDR out, GM_ADDR seen,
+                           GM_ADDR status, GM_ADDR workspace, GM_ADDR tiling)
 {
     Shape<T> shape;
     shape.Init(tiling);
     if ASCEND_IS_AIC {
         CubePart<T> part;
-        part.Init(shape, q, k, v, table, ids, workspace);
+        part.Init(shape, q, k, v, table, ids, status, workspace);
         part.Process();
     }
     if ASCEND_IS_AIV {
         VectorPart<T> part;
-        part.Init(shape, ids, out, seen, workspace);
+        part.Init(shape, ids, mask, out, seen, status, workspace);
         part.Process();
     }
 }
 
 } // namespace main_branch
 
-extern "C" __global__ __aicore__ void msa_main_branch(GM_ADDR q, GM_ADDR k, GM_ADDR v, GM_ADDR table, GM_ADDR ids, GM_ADDR out,
-                                                      GM_ADDR seen, GM_ADDR workspace, GM_ADDR tiling)
+extern "C" __global__ __aicore__ void msa_main_branch(GM_ADDR q, GM_ADDR k, GM_ADDR v, GM_ADDR table, GM_ADDR ids, GM_ADDR mask,
+                                                      GM_ADDR out, GM_ADDR seen, GM_ADDR status, GM_ADDR workspace, GM_ADDR tiling)
 {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_MIX_AIC_1_2);
     AscendC::GlobalTensor<uint32_t> words;
     words.SetGlobalBuffer(reinterpret_cast<__gm__ uint32_t *>(tiling), 7);
     const uint32_t dtype = words.GetValue(6);
     if (dtype == 0) {
-        main_branch::Run<bfloat16_t>(q, k, v, table, ids, out, seen, workspace, tiling);
+        main_branch::Run<bfloat16_t>(q, k, v, table, ids, mask, out, seen, status, workspace, tiling);
     } else if (dtype == 1) {
-        main_branch::Run<half>(q, k, v, table, ids, out, seen, workspace, tiling);
+        main_branch::Run<half>(q, k, v, table, ids, mask, out, seen, status, workspace, tiling);
     } else {
-        main_branch::Run<float>(q, k, v, table, ids, out, seen, workspace, tiling);
+        main_branch::Run<float>(q, k, v, table, ids, mask, out, seen, status, workspace, tiling);
     }
 }

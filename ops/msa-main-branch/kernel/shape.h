@@ -16,13 +16,16 @@ constexpr uint32_t kLane = 16; // rows and columns of a fractal of L0C
 constexpr uint32_t kMaxRows = 128; // of an item
 constexpr uint32_t kPieceRows = 64; // of a score tile in L0C
 constexpr uint32_t kHalfRows = kMaxRows / 2; // of a vector core
-constexpr uint32_t kSliceRows = 16; // of a vector core at a time
 constexpr uint32_t kMaxDim = 128;
 constexpr uint32_t kMaxBlock = 128;
 constexpr uint32_t kMaxSlots = 8; // of a task
 constexpr uint32_t kRing = 2; // places for weights and for parts of tasks
 constexpr uint32_t kScoresRing = 3; // for scores
 constexpr uint32_t kStages = 2; // of keys, of values, of L0, of scores in L0C
+
+// Bits of a status word, and words of each core: a line of the data cache. Cube cores come first, then vector cores.
+constexpr uint32_t kBadIndex = 2, kBlind = 4;
+constexpr uint32_t kStatusWords = 16;
 
 __aicore__ inline uint32_t Least(uint32_t a, uint32_t b) { return a < b ? a : b; }
 __aicore__ inline uint32_t Ceil(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
@@ -68,6 +71,27 @@ struct Task {
     uint32_t keys[kMaxSlots]; // that the last query sees
 };
 
+// Of one core: what it has met, said at the end.
+class Status {
+public:
+    __aicore__ inline void Init(GM_ADDR status, uint32_t number)
+    {
+        words_.SetGlobalBuffer(reinterpret_cast<__gm__ uint32_t *>(status) + number * kStatusWords, kStatusWords);
+    }
+    __aicore__ inline void Add(uint32_t bit) { found_ |= bit; }
+    __aicore__ inline void Store()
+    {
+        if (found_ != 0) {
+            words_.SetValue(0, words_.GetValue(0) | found_);
+            DataCacheCleanAndInvalid<uint32_t, CacheLine::SINGLE_CACHE_LINE, DcciDst::CACHELINE_OUT>(words_);
+        }
+    }
+
+private:
+    GlobalTensor<uint32_t> words_;
+    uint32_t found_ = 0;
+};
+
 template <class T> class Tasks {
 public:
     __aicore__ inline void Init(const Shape<T> &s, GM_ADDR ids, uint32_t core)
@@ -96,7 +120,7 @@ public:
         const uint32_t end = t.start + query_ + queries_;
         while (found_ && task.slots < t.pass_slots) {
             task.id[task.slots] = id_;
-            task.keys[task.slots] = Least(t.block, end - id_ * t.block);
+            task.keys[task.slots] = t.has_mask != 0 ? t.block : Least(t.block, end - id_ * t.block);
             task.slots++;
             least_ = Least(least_, id_);
             Find();
@@ -106,6 +130,9 @@ public:
         open_ = found_;
         return true;
     }
+
+    // Whether a list had what is no id.
+    __aicore__ inline bool IsBad() const { return bad_; }
 
 private:
     // The core's next item. Every other round goes backwards, so that no core always has the later ones, which see more.
@@ -130,7 +157,7 @@ private:
                 continue;
             }
             queries_ = Least(Least(t.tile_queries, t.list_queries - inList), t.n - query_);
-            lastBlock_ = (t.start + query_ + queries_ - 1) / t.block;
+            lastBlock_ = t.has_mask != 0 ? t.mask_slots - 1 : (t.start + query_ + queries_ - 1) / t.block;
             from_ = (static_cast<uint64_t>(list) * t.list_heads + (t.list_heads == 1 ? 0 : kvHead_)) * t.topk;
             cursor_ = 0;
             end_ = t.has_lists != 0 ? t.topk : lastBlock_ + 1;
@@ -150,6 +177,9 @@ private:
             cursor_++;
             id_ = static_cast<uint32_t>(id);
             found_ = id >= 0 && id_ <= lastBlock_;
+            if (id < -1 || (id >= 0 && s_->t.has_lists != 0 && s_->t.has_table == 0 && id_ >= s_->t.pages)) {
+                bad_ = true;
+            }
         }
     }
 
@@ -157,7 +187,7 @@ private:
     GlobalTensor<int32_t> ids_;
     uint32_t core_;
     uint32_t round_ = 0, parity_ = 0;
-    bool open_ = false, found_ = false;
+    bool open_ = false, found_ = false, bad_ = false;
     uint32_t query_, queries_, kvHead_, lastBlock_, cursor_, end_, least_, id_;
     uint64_t from_;
 };

@@ -28,6 +28,8 @@ struct MsaMainBranchTiling {
     uint32_t items;
     uint32_t pass_slots; // slots of a task, at most
     float scale;
+    uint32_t has_mask; // 1: every query sees every slot as far as the mask lets it, whatever its position
+    uint32_t mask_slots;
     uint32_t reserved;
     // Elements between neighbours of keys and of values, and how many pages there are.
     uint64_t kv_row_pitch;

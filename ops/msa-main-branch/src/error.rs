@@ -165,6 +165,18 @@ pub enum Error {
         /// What it holds.
         found: String,
     },
+    /// A tile does not fit a memory of a core.
+    #[cfg(feature = "npu")]
+    Budget {
+        /// The knob that says how large the tile is.
+        knob: &'static str,
+        /// The memory.
+        memory: &'static str,
+        /// The bytes it would take.
+        bytes: usize,
+        /// The bytes there are.
+        capacity: usize,
+    },
     /// There is no kernel for this architecture.
     #[cfg(feature = "npu")]
     Architecture {
@@ -260,6 +272,10 @@ impl fmt::Display for Error {
             }
             Self::Knob { variable, expected, found } => {
                 write!(f, "environment variable {variable} is `{found}`, expected {expected}")
+            }
+            #[cfg(feature = "npu")]
+            Self::Budget { knob, memory, bytes, capacity } => {
+                write!(f, "{knob} asks for {bytes} bytes of {memory}, expected at most {capacity}")
             }
             #[cfg(feature = "npu")]
             Self::Architecture { found } => {

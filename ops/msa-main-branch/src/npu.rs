@@ -4,7 +4,8 @@
 //!
 //! Lists and tables are read by the device when a launch runs, so they may be what an earlier launch leaves. Nobody checks
 //! them then: ids that are negative, or of blocks behind the last query of a tile, are passed over; one that is listed twice
-//! counts twice. An entry of a table that is no page is taken for page 0.
+//! counts twice. An entry of a table that is no page is taken for page 0. [`Plan::take_status`] tells of ids and pages that are
+//! none, and of queries that saw nothing.
 //!
 //! Probabilities are rounded to the format of the inputs, F16 too, which the CPU keeps in F32.
 //!
@@ -42,7 +43,8 @@
 use crate::error::Error;
 use crate::knobs::Dtype;
 use crate::shape::{AttentionDims, check_len, rows_of};
-pub use crate::tiling::{Kind, Layout, Lists, MsaMainBranchTiling, Split};
+use crate::tiling::STATUS_WORDS;
+pub use crate::tiling::{Kind, Layout, Lists, MsaMainBranchTiling, Split, Tiles, Use, budget, budget_of};
 use ascend_rt::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Kernel, Launch, Module, Queue, Stream, kernel};
 use half::{bf16, f16};
 
@@ -56,8 +58,10 @@ kernel! {
         v: in u8,
         table: in i32,
         ids: in i32,
+        mask: in f32,
         out: inout f32,
         seen: inout i32,
+        status: inout u32,
         workspace: workspace,
         tiling: tiling MsaMainBranchTiling,
     }
@@ -143,6 +147,30 @@ pub struct Call<'a> {
     pub seen: DeviceSliceMut<'a, i32>,
 }
 
+/// The arguments of a launch in the published form, all on the device: gathered blocks and an additive mask in place of lists
+/// and positions. Keys and values must be finite, also where the mask hides them.
+#[derive(Debug)]
+pub struct MaskedCall<'a> {
+    /// Queries; keys and values `[slots * block, kv_heads, head_dim]`.
+    pub inputs: Inputs<'a>,
+    /// `[ceil(n / block), slots, block, block]`, added to the scaled scores. [`MASK_NEG`](crate::MASK_NEG) or less hides a key.
+    pub mask: DeviceSlice<'a, f32>,
+    /// The result, `[n, heads, head_dim]`.
+    pub out: DeviceSliceMut<'a, f32>,
+    /// `[n, kv_heads]`: 1 where the query saw a key in the heads of a KV head, else 0.
+    pub seen: DeviceSliceMut<'a, i32>,
+}
+
+/// What launches have met that the host cannot see beforehand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// A listed id was less than -1, or at or beyond the last block of keys in the order of tokens; or an entry of the table
+    /// was no page, and page 0 was read in its place.
+    pub index: bool,
+    /// A query saw nothing.
+    pub blind: bool,
+}
+
 /// All that launches of one kind need: the loaded kernel, its tiling and its scratch memory.
 #[derive(Debug)]
 pub struct Plan {
@@ -150,9 +178,36 @@ pub struct Plan {
     split: Split,
     dims: AttentionDims,
     kind: Kind,
+    /// The slots of the published form.
+    mask_slots: Option<usize>,
     /// Stands for lists and tables that there are not.
     nothing: DeviceBuffer<i32>,
+    /// Stands for a mask.
+    no_mask: DeviceBuffer<f32>,
+    status: DeviceBuffer<u32>,
     workspace: DeviceBuffer<u8>,
+}
+
+/// Lengths in elements, and bytes, of queries, keys and values.
+type Sides<'a> = ([usize; 3], [DeviceSlice<'a, u8>; 3]);
+
+/// The inputs, if they are of the format.
+fn sides(inputs: Inputs<'_>, dtype: Dtype) -> Result<Sides<'_>, Error> {
+    let other = |expected| Err(Error::OtherPlan { argument: "inputs", expected });
+    Ok(match (inputs, dtype) {
+        (Inputs::Bf16 { query, keys, values }, Dtype::Bf16) => {
+            ([query.len(), keys.len(), values.len()], [query.cast()?, keys.cast()?, values.cast()?])
+        }
+        (Inputs::F16 { query, keys, values }, Dtype::F16) => {
+            ([query.len(), keys.len(), values.len()], [query.cast()?, keys.cast()?, values.cast()?])
+        }
+        (Inputs::F32 { query, keys, values }, Dtype::F32) => {
+            ([query.len(), keys.len(), values.len()], [query.cast()?, keys.cast()?, values.cast()?])
+        }
+        (_, Dtype::Bf16) => return other("BF16"),
+        (_, Dtype::F16) => return other("F16"),
+        (_, Dtype::F32) => return other("F32"),
+    })
 }
 
 impl Plan {
@@ -162,20 +217,57 @@ impl Plan {
     /// A size is impossible or more than the kernel can hold, there is no kernel for the device in this build, or device
     /// memory runs out.
     pub fn new(stream: &Stream, dims: &AttentionDims, kind: &Kind) -> Result<Self, Error> {
+        Self::with_tiles(stream, dims, kind, &Tiles::default())
+    }
+
+    /// With sizes of the caller's, as [`Tiles::from_env`] gives them.
+    ///
+    /// # Errors
+    /// Those of [`Plan::new`]; a size is more than a memory holds.
+    pub fn with_tiles(stream: &Stream, dims: &AttentionDims, kind: &Kind, tiles: &Tiles) -> Result<Self, Error> {
+        Self::of(stream, dims, *kind, None, |cores| Split::with_tiles(dims, kind, cores, tiles))
+    }
+
+    /// For calls of `n` queries in the published form: gathered blocks of `slots` slots, and a mask.
+    ///
+    /// # Errors
+    /// Those of [`Plan::with_tiles`].
+    pub fn masked(
+        stream: &Stream,
+        dims: &AttentionDims,
+        n: usize,
+        dtype: Dtype,
+        slots: usize,
+        tiles: &Tiles,
+    ) -> Result<Self, Error> {
+        let kind = Kind { n, dtype, layout: Layout::Plain, lists: Lists::All, topk: 0 };
+        Self::of(stream, dims, kind, Some(slots), |cores| Split::masked(dims, n, dtype, slots, cores, tiles))
+    }
+
+    fn of(
+        stream: &Stream,
+        dims: &AttentionDims,
+        kind: Kind,
+        mask_slots: Option<usize>,
+        split: impl FnOnce(u32) -> Result<Split, Error>,
+    ) -> Result<Self, Error> {
         let context = stream.context();
         let facts = context.facts();
         let arch = facts.arch.map(|fact| fact.value).ok_or(Error::Architecture { found: "unknown".to_owned() })?;
         if ![ascend_rt::Arch::DAV_2201, ascend_rt::Arch::DAV_3510].contains(&arch) {
             return Err(Error::Architecture { found: arch.to_string() });
         }
-        let split = Split::new(dims, kind, facts.cube_cores.map_or(1, |fact| fact.value))?;
+        let split = split(facts.cube_cores.map_or(1, |fact| fact.value))?;
         let kernel = Module::load(context, BLOBS)?.kernel::<MsaMainBranch>()?;
         Ok(Self {
             kernel,
             split,
             dims: *dims,
-            kind: *kind,
+            kind,
+            mask_slots,
             nothing: stream.upload(&[-1])?,
+            no_mask: stream.upload(&[0.0])?,
+            status: stream.upload(&vec![0; 3 * STATUS_WORDS * split.blocks.max(1) as usize])?,
             workspace: context.alloc(split.workspace.max(512))?,
         })
     }
@@ -195,22 +287,10 @@ impl Plan {
         let Call { inputs, start, table, block_ids, out, seen } = call;
         let (AttentionDims { heads, kv_heads, head_dim, block }, Kind { n, dtype, layout, lists, topk }) =
             (self.dims, self.kind);
-        let other = |expected| Err(Error::OtherPlan { argument: "inputs", expected });
-        // Lengths in elements.
-        let ([query, keys, values], [q, k, v]): ([usize; 3], [DeviceSlice<'_, u8>; 3]) = match (inputs, dtype) {
-            (Inputs::Bf16 { query, keys, values }, Dtype::Bf16) => {
-                ([query.len(), keys.len(), values.len()], [query.cast()?, keys.cast()?, values.cast()?])
-            }
-            (Inputs::F16 { query, keys, values }, Dtype::F16) => {
-                ([query.len(), keys.len(), values.len()], [query.cast()?, keys.cast()?, values.cast()?])
-            }
-            (Inputs::F32 { query, keys, values }, Dtype::F32) => {
-                ([query.len(), keys.len(), values.len()], [query.cast()?, keys.cast()?, values.cast()?])
-            }
-            (_, Dtype::Bf16) => return other("BF16"),
-            (_, Dtype::F16) => return other("F16"),
-            (_, Dtype::F32) => return other("F32"),
-        };
+        if self.mask_slots.is_some() {
+            return Err(Error::OtherPlan { argument: "inputs", expected: "gathered blocks and a mask" });
+        }
+        let ([query, keys, values], [q, k, v]) = sides(inputs, dtype)?;
         check_len("query", &[n, heads, head_dim], query)?;
         check_len("out", &[n, heads, head_dim], out.len())?;
         check_len("seen", &[n, kv_heads], seen.len())?;
@@ -267,8 +347,10 @@ impl Plan {
             v,
             table: table.unwrap_or(nothing),
             ids: block_ids.unwrap_or(nothing),
+            mask: (&self.no_mask).into(),
             out,
             seen,
+            status: (&mut self.status).into(),
             workspace: (&mut self.workspace).into(),
             tiling,
         };
@@ -277,5 +359,60 @@ impl Plan {
         // blocks that no query reaches, and reads no page that there is not and no key behind the last query.
         unsafe { self.kernel.launch(queue, launch, args) }?;
         Ok(())
+    }
+
+    /// Queues a launch of the published form, as [`Plan::launch`] does one of the other.
+    ///
+    /// # Errors
+    /// A length does not fit the plan, or the launch is refused.
+    #[allow(unsafe_code, reason = "launching is a promise about the kernel")]
+    pub fn launch_masked(&mut self, queue: &impl Queue, call: MaskedCall<'_>) -> Result<(), Error> {
+        let MaskedCall { inputs, mask, out, seen } = call;
+        let (AttentionDims { heads, kv_heads, head_dim, block }, Kind { n, dtype, .. }) = (self.dims, self.kind);
+        let Some(slots) = self.mask_slots else {
+            return Err(Error::OtherPlan { argument: "mask", expected: "lists and positions" });
+        };
+        let ([query, keys, values], [q, k, v]) = sides(inputs, dtype)?;
+        check_len("query", &[n, heads, head_dim], query)?;
+        check_len("keys", &[slots * block, kv_heads, head_dim], keys)?;
+        check_len("values", &[slots * block, kv_heads, head_dim], values)?;
+        check_len("mask", &[n.div_ceil(block), slots, block, block], mask.len())?;
+        check_len("out", &[n, heads, head_dim], out.len())?;
+        check_len("seen", &[n, kv_heads], seen.len())?;
+        if self.split.blocks == 0 {
+            return Ok(());
+        }
+        let nothing = DeviceSlice::from(&self.nothing);
+        let args = MsaMainBranch {
+            q,
+            k,
+            v,
+            table: nothing,
+            ids: nothing,
+            mask,
+            out,
+            seen,
+            status: (&mut self.status).into(),
+            workspace: (&mut self.workspace).into(),
+            tiling: self.split.tiling,
+        };
+        let launch = Launch::blocks(self.split.blocks).named("msa_main_branch");
+        // SAFETY: the lengths were checked against the tiling, which fits the workspace. The kernel reads the slots and rows
+        // of the mask that there are.
+        unsafe { self.kernel.launch(queue, launch, args) }?;
+        Ok(())
+    }
+
+    /// What launches since the last call have met. Waits for the stream.
+    ///
+    /// # Errors
+    /// The stream has failed.
+    pub fn take_status(&mut self, stream: &Stream) -> Result<Status, Error> {
+        let words = stream.download(&self.status)?;
+        let bits = words.iter().step_by(STATUS_WORDS).fold(0, |all, word| all | word);
+        if bits != 0 {
+            stream.upload_to(&vec![0; words.len()], &mut self.status)?;
+        }
+        Ok(Status { index: bits & 2 != 0, blind: bits & 4 != 0 })
     }
 }

@@ -3,8 +3,9 @@
 //! How the kernel cuts its work.
 
 use crate::error::Error;
-use crate::knobs::Dtype;
+use crate::knobs::{Dtype, NQ_TILE, NTILE};
 use crate::shape::AttentionDims;
+use ascend_rt::Arch;
 
 /// Rows of an item: queries times the heads that share a KV head.
 pub const ITEM_ROWS: u32 = 128;
@@ -16,6 +17,8 @@ pub const BLOCK: u32 = 128;
 pub const TASK_SLOTS: u32 = 8;
 /// The most values of a query: what a copy can stride over.
 pub const QUERY_WIDTH: u32 = u16::MAX as u32;
+/// 32-bit words of the status of one core.
+pub const STATUS_WORDS: usize = 16;
 /// Places of a core for weights and for parts of tasks.
 const RING: u64 = 2;
 /// For scores, of which the cube core is further ahead.
@@ -58,6 +61,10 @@ ascend_rt::tiling! {
         pub pass_slots: u32,
         /// What scores are multiplied by.
         pub scale: f32,
+        /// 1: every query sees every slot as far as the mask lets it, whatever its position.
+        pub has_mask: u32,
+        /// Slots of the mask.
+        pub mask_slots: u32,
         /// Nothing.
         pub reserved: u32,
         /// Elements of keys from a token to the next.
@@ -124,6 +131,99 @@ pub struct Kind {
     pub topk: usize,
 }
 
+/// Sizes that a caller may choose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tiles {
+    /// Keys of a step of the online softmax, a multiple of the block. `None`: 512, in F32 256, or 8 blocks if those are less.
+    pub keys: Option<usize>,
+    /// The most queries of an item. `None`: as many as 128 rows hold. No effect on results.
+    pub queries: Option<usize>,
+}
+
+impl Tiles {
+    /// What the environment says ([`NTILE`] and [`NQ_TILE`]).
+    ///
+    /// # Errors
+    /// [`Error::Knob`] for an impossible value.
+    pub fn from_env() -> Result<Self, Error> {
+        Ok(Self { keys: NTILE.value()?, queries: NQ_TILE.value()? })
+    }
+
+    /// Slots of a task.
+    fn slots(&self, dims: &AttentionDims, dtype: Dtype) -> Result<u32, Error> {
+        let Some(keys) = self.keys else {
+            return Ok(TASK_SLOTS);
+        };
+        if keys == 0 || !keys.is_multiple_of(dims.block) {
+            let expected = format!("a positive multiple of {}, the keys of a block", dims.block);
+            return Err(NTILE.refuse(keys.to_string(), expected));
+        }
+        let (most, _) = task_keys(dtype);
+        let slots = keys / dims.block;
+        if slots > TASK_SLOTS as usize || slots * dims.block.next_multiple_of(16) > most as usize {
+            let bytes = 64 * slots.saturating_mul(dims.block.next_multiple_of(16));
+            let capacity = 64 * most.min(TASK_SLOTS * dims.block.next_multiple_of(16) as u32);
+            let memory = "the unified buffer, for scores of 16 rows";
+            return Err(Error::Budget { knob: NTILE.name, memory, bytes, capacity: capacity as usize });
+        }
+        Ok(slots as u32)
+    }
+}
+
+/// The most keys of a task, with blocks rounded up to 16, and the bytes of a value.
+const fn task_keys(dtype: Dtype) -> (u32, u32) {
+    match dtype {
+        Dtype::Bf16 | Dtype::F16 => (512, 2),
+        Dtype::F32 => (256, 4),
+    }
+}
+
+/// A memory of a core, what the kernel takes of it, and what there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Use {
+    /// The memory.
+    pub memory: &'static str,
+    /// Bytes taken.
+    pub bytes: u32,
+    /// Bytes there are.
+    pub capacity: u32,
+}
+
+/// What the kernel takes of the memories of a core, whatever the sizes of a call; `None` where there is no kernel for the
+/// architecture. The kernel asserts the same sums when it is compiled. [`budget`] is that of BF16 and F16.
+#[must_use]
+pub fn budget_of(arch: Arch, dtype: Dtype) -> Option<[Use; 5]> {
+    // What there is, and rows that a vector core works on at once.
+    let ([l1_all, l0c_all, ub_all], slice_rows) = match arch.number() {
+        2201 => ([(512 << 10) - 256, 128 << 10, (184 << 10) - 256], 16),
+        3510 => ([512 << 10, 256 << 10, 248 << 10], 24),
+        _ => return None,
+    };
+    let (keys, bytes) = task_keys(dtype);
+    let operand = ITEM_ROWS * HEAD_DIM * bytes;
+    // Queries, two blocks of keys and of values, weights: of two tasks where they come straight from the vector cores.
+    let weights = if arch.number() == 3510 && bytes == 2 { RING as u32 } else { 1 } * ITEM_ROWS * keys * bytes;
+    let l1 = operand + 4 * BLOCK * HEAD_DIM * bytes + weights;
+    // Two places for scores and for weights, and a tree of maxima or sums; two for sums of values; statistics of the rows.
+    let (slice, rows) = (slice_rows * keys, ITEM_ROWS / 2);
+    let statistics = 7 * 32 * rows + 32 * (TASK_SLOTS * slice_rows).max(2 * rows) + 4 * (slice_rows + rows);
+    let ub = 2 * slice * (4 + bytes) + slice / 2 + 4 * ITEM_ROWS * HEAD_DIM + statistics + 512 + 512 + 32;
+    let item = |memory, bytes, capacity| Use { memory, bytes, capacity };
+    Some([
+        item("L1", l1, l1_all),
+        item("L0A", 64 << 10, 64 << 10),
+        item("L0B", 64 << 10, 64 << 10),
+        item("L0C", 128 << 10, l0c_all),
+        item("UB", ub, ub_all),
+    ])
+}
+
+/// [`budget_of`] BF16 and F16.
+#[must_use]
+pub fn budget(arch: Arch) -> Option<[Use; 5]> {
+    budget_of(arch, Dtype::Bf16)
+}
+
 /// How a call is cut.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Split {
@@ -141,7 +241,34 @@ impl Split {
     /// # Errors
     /// A size is impossible or more than the kernel can hold.
     pub fn new(dims: &AttentionDims, kind: &Kind, cores: u32) -> Result<Self, Error> {
-        Self::of_slots(dims, kind, cores, TASK_SLOTS)
+        Self::with_tiles(dims, kind, cores, &Tiles::default())
+    }
+
+    /// With sizes of the caller's.
+    ///
+    /// # Errors
+    /// Those of [`Split::new`]; a size is more than a memory holds.
+    pub fn with_tiles(dims: &AttentionDims, kind: &Kind, cores: u32, tiles: &Tiles) -> Result<Self, Error> {
+        dims.check()?;
+        let slots = tiles.slots(dims, kind.dtype)?;
+        Self::cut(dims, kind, cores, slots, tiles.queries.unwrap_or(usize::MAX), None)
+    }
+
+    /// For `n` queries, gathered blocks of `slots` slots and an additive mask.
+    ///
+    /// # Errors
+    /// Those of [`Split::with_tiles`].
+    pub fn masked(
+        dims: &AttentionDims,
+        n: usize,
+        dtype: Dtype,
+        slots: usize,
+        cores: u32,
+        tiles: &Tiles,
+    ) -> Result<Self, Error> {
+        dims.check()?;
+        let kind = Kind { n, dtype, layout: Layout::Plain, lists: Lists::All, topk: 0 };
+        Self::cut(dims, &kind, cores, tiles.slots(dims, dtype)?, tiles.queries.unwrap_or(usize::MAX), Some(slots))
     }
 
     /// With tasks of at most so many slots, which is for tests: fewer slots make more tasks.
@@ -150,6 +277,19 @@ impl Split {
     /// Those of [`Split::new`].
     pub fn of_slots(dims: &AttentionDims, kind: &Kind, cores: u32, pass_slots: u32) -> Result<Self, Error> {
         dims.check()?;
+        Self::cut(dims, kind, cores, pass_slots, usize::MAX, None)
+    }
+
+    /// The dims are checked.
+    fn cut(
+        dims: &AttentionDims,
+        kind: &Kind,
+        cores: u32,
+        pass_slots: u32,
+        tile: usize,
+        mask_slots: Option<usize>,
+    ) -> Result<Self, Error> {
+        let most_queries = u32::try_from(tile).unwrap_or(u32::MAX).max(1);
         let most = |what, found: usize, most: u32| match u32::try_from(found) {
             Ok(found) if found <= most => Ok(found),
             _ => Err(Error::DeviceSize { what, most: most as usize, found }),
@@ -173,15 +313,17 @@ impl Split {
         let list_queries = tile.clamp(1, kind.n.max(1)) as u32;
         let lists = n.div_ceil(list_queries);
         let topk = most("entries of a list", kind.topk, 1 << 30)?;
-        let tile_queries = (ITEM_ROWS / group).min(list_queries);
+        let tile_queries = (ITEM_ROWS / group).min(list_queries).min(most_queries);
         let list_tiles = list_queries.div_ceil(tile_queries);
         let items = [lists, list_tiles, kv_heads].into_iter().map(u64::from).product::<u64>();
         let items = most("items", usize::try_from(items).unwrap_or(usize::MAX), 1 << 30)?;
         let (dim16, block16) = (head_dim.next_multiple_of(16), block.next_multiple_of(16));
-        let (dtype, bytes) = match kind.dtype {
-            Dtype::Bf16 => (0, 2),
-            Dtype::F16 => (1, 2),
-            Dtype::F32 => (2, 4),
+        let mask_slots = mask_slots.map(|slots| most("slots of the mask", slots, 1 << 20)).transpose()?;
+        let (keys, bytes) = task_keys(kind.dtype);
+        let dtype = match kind.dtype {
+            Dtype::Bf16 => 0,
+            Dtype::F16 => 1,
+            Dtype::F32 => 2,
         };
         let (row, page) = (u64::from(head_dim), u64::from(block) * u64::from(head_dim));
         let (kv_row_pitch, kv_head_pitch) = match kind.layout {
@@ -204,8 +346,10 @@ impl Split {
             tile_queries,
             list_tiles,
             items,
-            pass_slots: pass_slots.clamp(1, TASK_SLOTS).min(1024 / (bytes * block16)),
+            pass_slots: pass_slots.clamp(1, TASK_SLOTS).min(keys / block16),
             scale: dims.scale(),
+            has_mask: u32::from(mask_slots.is_some()),
+            mask_slots: mask_slots.unwrap_or(0),
             reserved: 0,
             kv_row_pitch,
             kv_head_pitch,

@@ -2,13 +2,13 @@
 
 //! The operator on a device of the emulator, with the twin of its cores.
 
-use crate::fixture::{Kind, Lists, Sequence, Values, shuffled};
-use msa_main_branch::Error;
+use crate::fixture::{Gathered, Kind, Lists, Sequence, Values, shuffled};
 use msa_main_branch::ascend_rt::Stream;
 use msa_main_branch::ascend_sim::Mode;
 use msa_main_branch::ascend_sim::testing::{Order, all, context, seeds, upload};
 use msa_main_branch::knobs::Dtype;
-use msa_main_branch::npu::{self, Call, Inputs, Layout, Plan, slots_of};
+use msa_main_branch::npu::{self, Call, Inputs, Layout, MaskedCall, Plan, Status, Tiles, slots_of};
+use msa_main_branch::{AttentionDims, Error};
 
 /// The kind of a call, and the ids of its lists.
 pub(crate) fn kind(sequence: &Sequence, lists: &Lists, layout: Layout) -> (npu::Kind, Vec<i32>) {
@@ -56,6 +56,44 @@ pub(crate) fn run(chip: &str, sequence: &Sequence, lists: &Lists) -> Result<(Vec
         }
     }
     Ok(expected)
+}
+
+/// One launch of the published form: the result, for each query and KV head whether it saw something, the status.
+pub(crate) fn launch_masked(
+    stream: &Stream,
+    dims: &AttentionDims,
+    query: &Values,
+    gathered: &Gathered,
+    mask: &[f32],
+) -> Result<(Vec<f32>, Vec<bool>, Status), Error> {
+    let (n, slots) = (query.len() / (dims.heads * dims.head_dim), gathered.ids.len());
+    let dtype = match query {
+        Values::F32(_) => Dtype::F32,
+        Values::F16(_) => Dtype::F16,
+        Values::Bf16(_) => Dtype::Bf16,
+    };
+    let mut plan = Plan::masked(stream, dims, n, dtype, slots, &Tiles::default())?;
+    let mask = upload(stream, mask)?;
+    let mut out = stream.upload(&vec![f32::NAN; query.len()])?;
+    let mut seen = stream.upload(&vec![7i32; n * dims.kv_heads])?;
+    macro_rules! call {
+        ($format:ident, $q:expr, $k:expr, $v:expr) => {{
+            let [q, k, v] = [upload(stream, $q)?, upload(stream, $k)?, upload(stream, $v)?];
+            let inputs = Inputs::$format { query: all(&q)?, keys: all(&k)?, values: all(&v)? };
+            let call = MaskedCall { inputs, mask: all(&mask)?, out: (&mut out).into(), seen: (&mut seen).into() };
+            plan.launch_masked(stream, call)?;
+        }};
+    }
+    match (query, &gathered.keys, &gathered.values) {
+        (Values::Bf16(q), Values::Bf16(k), Values::Bf16(v)) => call!(Bf16, q, k, v),
+        (Values::F16(q), Values::F16(k), Values::F16(v)) => call!(F16, q, k, v),
+        (Values::F32(q), Values::F32(k), Values::F32(v)) => call!(F32, q, k, v),
+        _ => unreachable!("one format for all"),
+    }
+    let status = plan.take_status(stream)?;
+    let seen = stream.download(&seen)?;
+    assert!(seen.iter().all(|&seen| seen == 0 || seen == 1), "{seen:?}");
+    Ok((stream.download(&out)?, seen.iter().map(|&seen| seen == 1).collect(), status))
 }
 
 /// One launch, from the host and back: the result, and for each query and KV head whether it saw something. What is

@@ -73,6 +73,8 @@ fn the_environment_is_read_when_the_operator_is_built() {
             Err(error) => error.to_string(),
         });
         println!("config: {}", built.join("; "));
+        #[cfg(feature = "npu")]
+        println!("tiles: {:?}", msa_main_branch::npu::Tiles::from_env().map(|tiles| (tiles.keys, tiles.queries)));
         return;
     }
     let ntile_128 = "environment variable MSA_NTILE is `128`, expected a divisor of";
@@ -111,5 +113,13 @@ fn the_environment_is_read_when_the_operator_is_built() {
         let text = String::from_utf8_lossy(&output.stdout);
         let line = text.lines().find_map(|line| line.split_once("config: ")).map(|(_, line)| line);
         assert_eq!(line, Some(&expected[..]), "{variables:?}: {text}");
+        #[cfg(feature = "npu")]
+        {
+            let of = |name| variables.iter().find(|(variable, _)| *variable == name).map(|(_, value)| *value);
+            let number = |name| of(name).map(|value| value.parse::<usize>().unwrap());
+            let tiles = text.lines().find_map(|line| line.strip_prefix("tiles: "));
+            let expected = format!("Ok(({:?}, {:?}))", number("MSA_NTILE"), number("MSA_NQ_TILE"));
+            assert_eq!(tiles, Some(&expected[..]), "{variables:?}: {text}");
+        }
     }
 }

@@ -11,6 +11,8 @@ mod factory;
 mod fixture;
 mod golden;
 mod knobs;
+#[cfg(feature = "sim")]
+mod launch;
 mod laws;
 mod masks;
 #[cfg(feature = "npu")]

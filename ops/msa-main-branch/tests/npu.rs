@@ -3,7 +3,7 @@
 //! What is decided on the host before a launch.
 
 use msa_main_branch::knobs::Dtype;
-use msa_main_branch::npu::{Kind, Layout, Lists, MsaMainBranchTiling, Split, slots_of};
+use msa_main_branch::npu::{Kind, Layout, Lists, MsaMainBranchTiling, Split, Tiles, slots_of};
 use msa_main_branch::{AttentionDims, Error};
 use op_testkit::{fields_of, tiling};
 
@@ -27,6 +27,8 @@ fn kernel_and_host_lay_the_tiling_out_alike() {
         items: u32,
         pass_slots: u32,
         scale: f32,
+        has_mask: u32,
+        mask_slots: u32,
         reserved: u32,
         kv_row_pitch: u64,
         kv_head_pitch: u64,
@@ -78,6 +80,26 @@ fn what_does_not_fit_is_refused() {
         Split::new(&dims, &kind(1, Lists::PerTile { tile: 0 }), 20),
         Err(Error::ZeroSize { field: "tile" })
     ));
+}
+
+#[test]
+fn tiles_are_what_knobs_ask_for_or_refused() {
+    let dims = AttentionDims::M3;
+    let of = |dtype, keys, queries| {
+        let kind = Kind { dtype, ..kind(4096, Lists::Shared) };
+        Split::with_tiles(&dims, &kind, 20, &Tiles { keys, queries })
+            .map(|split| (split.tiling.pass_slots, split.tiling.tile_queries))
+    };
+    assert_eq!(of(Dtype::Bf16, Some(256), Some(3)).unwrap(), (2, 3));
+    assert_eq!(of(Dtype::F32, Some(256), Some(128)).unwrap(), (2, 8));
+    let message = |dtype, keys| of(dtype, Some(keys), None).unwrap_err().to_string();
+    let of_scores = "bytes of the unified buffer, for scores of 16 rows, expected at most";
+    assert_eq!(message(Dtype::Bf16, 1024), format!("MSA_NTILE asks for 65536 {of_scores} 32768"));
+    assert_eq!(message(Dtype::F32, 512), format!("MSA_NTILE asks for 32768 {of_scores} 16384"));
+    let expected = "environment variable MSA_NTILE is `200`, expected a positive multiple of 128, the keys of a block";
+    assert_eq!(message(Dtype::F16, 200), expected);
+    let masked = Split::masked(&dims, 300, Dtype::Bf16, 16, 20, &Tiles { keys: Some(128), queries: None }).unwrap();
+    assert_eq!((masked.tiling.pass_slots, masked.tiling.has_mask, masked.tiling.mask_slots), (1, 1, 16));
 }
 
 #[test]

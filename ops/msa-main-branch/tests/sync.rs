@@ -5,13 +5,14 @@
 use crate::device::kind;
 use crate::fixture::{Kind, Lists, Sequence, Values, dims};
 use half::{bf16, f16};
-use msa_main_branch::AttentionDims;
 use msa_main_branch::ascend_rt::Arch;
 use msa_main_branch::ascend_rt::zerocopy::IntoBytes;
 use msa_main_branch::ascend_sim::cost::{Options, simulate};
 use msa_main_branch::ascend_sim::testing::image;
 use msa_main_branch::ascend_sim::{Args, Chip, Image, Launch, Mode, Mutant, mutants};
-use msa_main_branch::npu::{Layout, Split, blobs, twin_origin};
+use msa_main_branch::knobs::Dtype;
+use msa_main_branch::npu::{self, Layout, Split, Tiles, blobs, budget_of, twin_origin};
+use msa_main_branch::{AttentionDims, MASK_NEG};
 
 fn bytes(values: &Values) -> Vec<u8> {
     match values {
@@ -26,16 +27,54 @@ struct Data {
     inputs: [Vec<u8>; 3],
     table: Vec<i32>,
     ids: Vec<i32>,
+    mask: Vec<f32>,
     out: Vec<f32>,
     seen: Vec<i32>,
+    status: Vec<u32>,
     split: Split,
     tiling: Vec<u8>,
 }
 
 impl Data {
     fn new(sequence: &Sequence, lists: &Lists, cores: u32, pass_slots: u32) -> Self {
-        let (kind, mut ids) = kind(sequence, lists, Layout::Plain);
-        let mut split = Split::of_slots(&sequence.dims, &kind, cores, pass_slots).unwrap();
+        let (kind, ids) = kind(sequence, lists, Layout::Plain);
+        let split = Split::of_slots(&sequence.dims, &kind, cores, pass_slots).unwrap();
+        Self::of(sequence, split, ids, vec![0.0])
+    }
+
+    /// A prompt of M3 with a list of 16 blocks for each 128 queries. Nobody looks at its zeros where no data is moved.
+    fn unwritten(kind: Kind, n: usize, ids: Vec<i32>, cores: u32) -> Self {
+        let dims = AttentionDims::M3;
+        let (dtype, size) = if kind == Kind::F32 { (Dtype::F32, 4) } else { (Dtype::Bf16, 2) };
+        let kind = npu::Kind { n, dtype, layout: Layout::Plain, lists: npu::Lists::PerTile { tile: 128 }, topk: 16 };
+        let mut split = Split::new(&dims, &kind, cores).unwrap();
+        split.tiling.pages = n.div_ceil(dims.block) as u64;
+        let (wide, narrow) = (n * dims.heads * dims.head_dim, n * dims.kv_heads * dims.head_dim);
+        Self {
+            inputs: [vec![0; size * wide], vec![0; size * narrow], vec![0; size * narrow]],
+            table: vec![-1],
+            ids,
+            mask: vec![0.0],
+            out: vec![0.0; wide],
+            seen: vec![0; n * dims.kv_heads],
+            status: vec![0; 3 * 16 * split.blocks as usize],
+            tiling: split.tiling.as_bytes().to_vec(),
+            split,
+        }
+    }
+
+    /// Every slot is a block; rows of the mask hide all, nothing, or some keys.
+    fn masked(sequence: &Sequence, cores: u32, keys: usize) -> Self {
+        let (slots, block) = (sequence.blocks(), sequence.dims.block);
+        let tiles = Tiles { keys: Some(keys), queries: None };
+        let split = Split::masked(&sequence.dims, sequence.n(), Dtype::F32, slots, cores, &tiles).unwrap();
+        let value =
+            |i: usize| if (i / block).is_multiple_of(3) || i % 5 == 1 { MASK_NEG } else { (i % 7) as f32 - 3.0 };
+        let mask = (0..sequence.n().div_ceil(block) * slots * block * block).map(value).collect();
+        Self::of(sequence, split, Vec::new(), mask)
+    }
+
+    fn of(sequence: &Sequence, mut split: Split, mut ids: Vec<i32>, mask: Vec<f32>) -> Self {
         split.tiling.start = sequence.start as u32;
         split.tiling.pages = sequence.blocks() as u64;
         ids.push(-1);
@@ -43,8 +82,10 @@ impl Data {
             inputs: [bytes(&sequence.q), bytes(&sequence.k), bytes(&sequence.v)],
             table: vec![-1],
             ids,
+            mask,
             out: vec![0.0; sequence.q.len()],
             seen: vec![0; sequence.n() * sequence.dims.kv_heads],
+            status: vec![0; 3 * 16 * split.blocks as usize],
             tiling: split.tiling.as_bytes().to_vec(),
             split,
         }
@@ -57,8 +98,10 @@ impl Data {
             .input(&self.inputs[2])
             .input(&self.table)
             .input(&self.ids)
+            .input(&self.mask)
             .buffer(&mut self.out)
             .buffer(&mut self.seen)
+            .buffer(&mut self.status)
             .workspace(self.split.workspace)
             .input(&self.tiling);
         let launch = image.launch("msa_main_branch").unwrap();
@@ -76,7 +119,10 @@ fn setups() -> [(Sequence, Lists, u32, u32); 2] {
 
 fn each_is_missed(arch: Arch, chip: &str) {
     let image = image(blobs(), arch, twin_origin());
-    let mut found: Vec<Mutant> = Vec::new();
+    // Whole blocks, so that there are as many keys as slots hold.
+    let masked = Sequence::new(dims(2, 1, 16, 24), Kind::F32, 0, 48, 0, 5);
+    let mut data = Data::masked(&masked, 1, 24);
+    let mut found: Vec<Mutant> = mutants(&mut data.launch(&image, chip), 3).unwrap();
     for (sequence, lists, cores, pass_slots) in setups() {
         let mut data = Data::new(&sequence, &lists, cores, pass_slots);
         found.extend(mutants(&mut data.launch(&image, chip), 3).unwrap());
@@ -93,6 +139,22 @@ fn each_is_missed(arch: Arch, chip: &str) {
     assert!(found.len() > 150, "{} places", found.len());
     assert!(survivors.is_empty(), "{} of {} places: {survivors:#?}", survivors.len(), found.len());
     println!("{chip}: {} places, each was missed", found.len());
+}
+
+/// The kernel takes what the budget says.
+#[test]
+fn memories_are_used_as_budgeted() {
+    for (arch, chip) in [(Arch::DAV_2201, "910b3"), (Arch::DAV_3510, "950pr")] {
+        for (kind, dtype) in [(Kind::Bf16, Dtype::Bf16), (Kind::F32, Dtype::F32)] {
+            let sequence = Sequence::new(dims(16, 1, 128, 128), kind, 1000, 24, 0, 3);
+            let mut data = Data::new(&sequence, &Lists::All, 1, 8);
+            let used = data.launch(&image(blobs(), arch, twin_origin()), chip).run().unwrap().used;
+            let budget = budget_of(arch, dtype).unwrap();
+            assert_eq!([used.l1, used.l0a, used.l0b, used.l0c, used.ub], budget.map(|item| item.bytes), "{chip}");
+            assert!(budget.iter().all(|item| item.bytes <= item.capacity), "{budget:?}");
+        }
+    }
+    assert_eq!(budget_of(Arch::DAV_1001, Dtype::F32), None);
 }
 
 #[test]
@@ -112,16 +174,14 @@ fn a_prompt_is_predicted_to_use_its_share_of_the_cube() {
     const N: usize = 4096;
     // Cores, clock in GHz; per format: products per cycle and core, and the share.
     let b3 = (Arch::DAV_2201, "910b3", 20, 1.8, [(Kind::Bf16, 4096.0, 0.48), (Kind::F32, 1024.0, 0.85)]);
-    let pr = (Arch::DAV_3510, "950pr", 32, 1.65, [(Kind::Bf16, 4096.0, 0.36), (Kind::F32, 256.0, 0.9)]);
+    let pr = (Arch::DAV_3510, "950pr", 32, 1.65, [(Kind::Bf16, 4096.0, 0.5), (Kind::F32, 256.0, 0.9)]);
     for (arch, chip, cores, clock, kinds) in [b3, pr] {
         let image = image(blobs(), arch, twin_origin());
         let chip_of = Chip::preset(chip).unwrap();
         for (kind, rate, least) in kinds {
-            let sequence = Sequence::new(AttentionDims::M3, kind, 0, N, 0, 3);
             // The last blocks that a tile can see, and no more than 16.
             let list = |tile: i32| (0..16).map(move |i| if tile >= i { tile - i } else { -1 });
-            let lists = Lists::PerTile(128, (0..32).flat_map(list).collect());
-            let mut data = Data::new(&sequence, &lists, cores, 8);
+            let mut data = Data::unwritten(kind, N, (0..32).flat_map(list).collect(), cores);
             let run = data.launch(&image, chip).mode(Mode::Dry).run().unwrap();
             let timeline = simulate(&run.program, &chip_of, &Options::default().with_launch(true)).unwrap();
             let predicted = timeline.microseconds();

@@ -40,7 +40,7 @@ constexpr int32_t kKeysEvent = 0, kValuesEvent = 2, kQueriesEvent = 5, kPartEven
 class CubePart {
 public:
     __aicore__ inline void Init(const Shape &s, GM_ADDR q, GM_ADDR k, GM_ADDR v, GM_ADDR table, GM_ADDR ids, GM_ADDR lens,
-                                GM_ADDR workspace)
+                                GM_ADDR status, GM_ADDR workspace)
     {
         s_ = &s;
         core_ = static_cast<uint32_t>(GetBlockIdx());
@@ -54,6 +54,7 @@ public:
         }
         table_.SetGlobalBuffer(reinterpret_cast<__gm__ int32_t *>(table));
         parts_.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(workspace + s.t.ws_parts));
+        status_.SetGlobalBuffer(reinterpret_cast<__gm__ uint32_t *>(status) + core_ * kStatusWords, kStatusWords);
         tasks_.Init(s, ids, lens, core_);
         side_.Init(s, workspace, core_);
         queries_ = LocalTensor<bfloat16_t>(TPosition::A1, kL1Queries, 3 * kLane * kMaxDim);
@@ -126,6 +127,11 @@ public:
         WaitFlag<HardEvent::FIX_M>(1);
         WaitFlag<HardEvent::FIX_M>(kPartEvent);
         side_.End();
+        found_ |= tasks_.Found();
+        if (found_ != 0) {
+            status_.SetValue(0, status_.GetValue(0) | found_);
+            DataCacheCleanAndInvalid<uint32_t, CacheLine::SINGLE_CACHE_LINE, DcciDst::CACHELINE_OUT>(status_);
+        }
     }
 
 private:
@@ -141,7 +147,7 @@ private:
     }
 
     // Where the page of a slot begins, in keys or values.
-    __aicore__ inline uint64_t Page(const Task &task, uint32_t slot) const
+    __aicore__ inline uint64_t Page(const Task &task, uint32_t slot)
     {
         const MsaSparseDecodeTiling &t = s_->t;
         const uint32_t list = task.item / t.row_tiles, entry = list / t.kv_heads;
@@ -149,7 +155,9 @@ private:
         if (t.has_table != 0) {
             const int32_t found = table_.GetValue(static_cast<uint64_t>(entry) * t.capacity + task.id[slot]);
             // What is no page is nobody's: what comes out then is of no use, but nothing else is read.
-            page = found >= 0 && static_cast<uint64_t>(found) < t.pages ? static_cast<uint64_t>(found) : 0;
+            const bool isPage = found >= 0 && static_cast<uint64_t>(found) < t.pages;
+            page = isPage ? static_cast<uint64_t>(found) : 0;
+            found_ |= isPage ? 0 : kBadIndex;
         }
         return entry * t.kv_batch_pitch + (list - entry * t.kv_heads) * t.kv_head_pitch + page * t.kv_page_pitch;
     }
@@ -324,6 +332,8 @@ private:
     GlobalTensor<bfloat16_t> q_, k_, v_;
     GlobalTensor<int32_t> table_;
     GlobalTensor<float> parts_;
+    GlobalTensor<uint32_t> status_;
+    uint32_t found_ = 0; // bits of the status
     LocalTensor<bfloat16_t> queries_, keys_[kStages], values_[kStages], left_[kStages], right_[kStages];
     LocalTensor<float> scores_[kStages], sums_;
     Tasks tasks_;
@@ -793,18 +803,14 @@ private:
     VectorSide side_;
 };
 
-} // namespace sparse_decode
-
-namespace sparse_decode {
-
-__aicore__ inline void Run(GM_ADDR q, GM_ADDR k, GM_ADDR v, GM_ADDR table, GM_ADDR ids, GM_ADDR lens, GM_ADDR out, GM_ADDR workspace,
-                           GM_ADDR tiling)
+__aicore__ inline void Run(GM_ADDR q, GM_ADDR k, GM_ADDR v, GM_ADDR table, GM_ADDR ids, GM_ADDR lens, GM_ADDR out, GM_ADDR status,
+                           GM_ADDR workspace, GM_ADDR tiling)
 {
     Shape shape;
     shape.Init(tiling);
     if ASCEND_IS_AIC {
         CubePart part;
-        part.Init(shape, q, k, v, table, ids, lens, workspace);
+        part.Init(shape, q, k, v, table, ids, lens, status, workspace);
         part.Process();
     }
     if ASCEND_IS_AIV {
@@ -817,8 +823,8 @@ __aicore__ inline void Run(GM_ADDR q, GM_ADDR k, GM_ADDR v, GM_ADDR table, GM_AD
 } // namespace sparse_decode
 
 extern "C" __global__ __aicore__ void msa_sparse_decode(GM_ADDR q, GM_ADDR k, GM_ADDR v, GM_ADDR table, GM_ADDR ids, GM_ADDR lens,
-                                                        GM_ADDR out, GM_ADDR workspace, GM_ADDR tiling)
+                                                        GM_ADDR out, GM_ADDR status, GM_ADDR workspace, GM_ADDR tiling)
 {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_MIX_AIC_1_2);
-    sparse_decode::Run(q, k, v, table, ids, lens, out, workspace, tiling);
+    sparse_decode::Run(q, k, v, table, ids, lens, out, status, workspace, tiling);
 }

@@ -26,6 +26,10 @@ constexpr uint32_t kBatchKeys = 512; // keys of a score tile in L0C
 constexpr uint32_t kStats = 16; // after each row of a part: its maximum and its sum, eight times each
 constexpr uint32_t kRing = 2; // tasks in flight
 
+// Bits of a status word, and words of each cube core: a line of the data cache.
+constexpr uint32_t kClamped = 1, kBadIndex = 2, kBlind = 4;
+constexpr uint32_t kStatusWords = 16;
+
 __aicore__ inline uint32_t Least(uint32_t a, uint32_t b) { return a < b ? a : b; }
 __aicore__ inline uint32_t Most(uint32_t a, uint32_t b) { return a < b ? b : a; }
 __aicore__ inline uint32_t Ceil(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
@@ -120,9 +124,15 @@ public:
         const uint32_t capacity = t.capacity * t.block;
         const int32_t stored = lens_.GetValue(entry);
         const uint32_t len = stored < 0 ? 0 : Least(static_cast<uint32_t>(stored), capacity);
+        if (static_cast<uint32_t>(stored) != len) {
+            found_ |= kClamped;
+        }
         const uint32_t used = Ceil(len, t.block);
         for (uint32_t i = 0; i < count; i++) {
             const int32_t id = ids_.GetValue(from + i);
+            if (id < -1 || (id >= 0 && static_cast<uint32_t>(id) >= t.capacity)) {
+                found_ |= kBadIndex;
+            }
             // Blocks beyond the end have no keys; neither has the padding of a list.
             if (id < 0 || static_cast<uint32_t>(id) >= used) {
                 continue;
@@ -131,13 +141,27 @@ public:
             task.keys[task.slots] = Least(t.block, len - static_cast<uint32_t>(id) * t.block);
             task.slots++;
         }
+        if (slot == 0 && task.slots == 0) {
+            // The rest of the list is other tasks', but one must say that the item sees nothing.
+            uint32_t i = count;
+            while (i < t.topk) {
+                const int32_t id = ids_.GetValue(from + i);
+                if (id >= 0 && static_cast<uint32_t>(id) < used) {
+                    break;
+                }
+                i++;
+            }
+            found_ |= i >= t.topk ? kBlind : 0;
+        }
         return true;
     }
+    // Bits of the status.
+    __aicore__ inline uint32_t Found() const { return found_; }
 
 private:
     const Shape *s_;
     GlobalTensor<int32_t> ids_, lens_;
-    uint32_t at_, end_, number_;
+    uint32_t at_, end_, number_, found_ = 0;
 };
 
 } // namespace sparse_decode

@@ -149,6 +149,18 @@ pub enum Error {
         /// The entry.
         found: i32,
     },
+    /// A tile does not fit a memory of a core.
+    #[cfg(feature = "npu")]
+    Budget {
+        /// The knob that says how large the tile is.
+        knob: &'static str,
+        /// The memory.
+        memory: &'static str,
+        /// The bytes it would take.
+        bytes: usize,
+        /// The bytes there are.
+        capacity: usize,
+    },
     /// There is no kernel for this architecture.
     #[cfg(feature = "npu")]
     Architecture {
@@ -229,6 +241,10 @@ impl fmt::Display for Error {
                     f,
                     "`block_table` has {found} for block {block} of batch entry {batch}, expected a page below {pages}"
                 )
+            }
+            #[cfg(feature = "npu")]
+            Self::Budget { knob, memory, bytes, capacity } => {
+                write!(f, "{knob} asks for {bytes} bytes of {memory}, expected at most {capacity}")
             }
             #[cfg(feature = "npu")]
             Self::Architecture { found } => {

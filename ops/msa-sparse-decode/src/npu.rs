@@ -5,7 +5,7 @@
 //! Ids, lengths and the block table are read by the device when a launch runs, so they may be what an earlier launch
 //! leaves. Nobody checks them then: ids that are negative or at or beyond the end of their sequence are passed over, as are
 //! keys beyond it, and an item that sees nothing has a result of zero. An entry of the block table that is no page is taken
-//! for page 0.
+//! for page 0. [`Plan::take_status`] tells of all of these but ids beyond the end.
 //!
 //! ```no_run
 //! use ascend_rt::{Choice, Runtime};
@@ -41,7 +41,8 @@
 
 use crate::error::Error;
 use crate::shape::{DecodeDims, check_len};
-pub use crate::tiling::{CacheLayout, Kind, MsaSparseDecodeTiling, Split, Use, budget};
+use crate::tiling::STATUS_WORDS;
+pub use crate::tiling::{CacheLayout, Kind, MsaSparseDecodeTiling, Split, Tiles, Use, budget};
 use ascend_rt::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Kernel, Launch, Module, Queue, Stream, kernel};
 use cpu_tiles::Precision;
 use half::bf16;
@@ -58,6 +59,7 @@ kernel! {
         ids: in i32,
         lens: in i32,
         out: inout u8,
+        status: inout u32,
         workspace: workspace,
         tiling: tiling MsaSparseDecodeTiling,
     }
@@ -126,6 +128,18 @@ pub struct Call<'a> {
     pub out: Out<'a>,
 }
 
+/// What launches have met that the host cannot see beforehand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// A length was negative or beyond the capacity, and was clamped.
+    pub clamped: bool,
+    /// An id was less than -1, or at or beyond the capacity, and was passed over; or an entry of the block table was no page,
+    /// and page 0 was read in its place.
+    pub index: bool,
+    /// A KV head of a batch entry saw nothing: its result is zero.
+    pub blind: bool,
+}
+
 /// All that launches of one kind need: the loaded kernel, its tiling and its scratch memory.
 #[derive(Debug)]
 pub struct Plan {
@@ -135,6 +149,7 @@ pub struct Plan {
     kind: Kind,
     /// A list of no slots is one with padding only.
     padding: DeviceBuffer<i32>,
+    status: DeviceBuffer<u32>,
     workspace: DeviceBuffer<u8>,
 }
 
@@ -145,13 +160,21 @@ impl Plan {
     /// A size is impossible or more than the kernel can hold, there is no kernel for the device in this build, or device
     /// memory runs out.
     pub fn new(stream: &Stream, dims: &DecodeDims, kind: &Kind) -> Result<Self, Error> {
+        Self::with_tiles(stream, dims, kind, &Tiles::default())
+    }
+
+    /// With sizes of the caller's, as [`Tiles::from_env`] gives them.
+    ///
+    /// # Errors
+    /// Those of [`Plan::new`]; a size is more than a memory holds.
+    pub fn with_tiles(stream: &Stream, dims: &DecodeDims, kind: &Kind, tiles: &Tiles) -> Result<Self, Error> {
         let context = stream.context();
         let facts = context.facts();
         let arch = facts.arch.map(|fact| fact.value).ok_or(Error::Architecture { found: "unknown".to_owned() })?;
         if ![ascend_rt::Arch::DAV_2201, ascend_rt::Arch::DAV_3510].contains(&arch) {
             return Err(Error::Architecture { found: arch.to_string() });
         }
-        let split = Split::new(dims, kind, facts.cube_cores.map_or(1, |fact| fact.value))?;
+        let split = Split::with_tiles(dims, kind, facts.cube_cores.map_or(1, |fact| fact.value), tiles)?;
         let kernel = Module::load(context, BLOBS)?.kernel::<MsaSparseDecode>()?;
         let lists = if kind.top_k == 0 { (split.tiling.items as usize).max(1) } else { 1 };
         Ok(Self {
@@ -160,6 +183,7 @@ impl Plan {
             dims: *dims,
             kind: *kind,
             padding: stream.upload(&vec![-1; lists])?,
+            status: stream.upload(&vec![0; STATUS_WORDS * split.blocks.max(1) as usize])?,
             workspace: context.alloc(split.workspace.max(512))?,
         })
     }
@@ -238,6 +262,7 @@ impl Plan {
             ids,
             lens: seq_lens,
             out,
+            status: (&mut self.status).into(),
             workspace: (&mut self.workspace).into(),
             tiling,
         };
@@ -246,5 +271,18 @@ impl Plan {
         // lengths that do not fit the capacity, and reads no page that there is not.
         unsafe { self.kernel.launch(queue, launch, args) }?;
         Ok(())
+    }
+
+    /// What launches since the last call have met. Waits for the stream.
+    ///
+    /// # Errors
+    /// The stream has failed.
+    pub fn take_status(&mut self, stream: &Stream) -> Result<Status, Error> {
+        let words = stream.download(&self.status)?;
+        let bits = words.iter().step_by(STATUS_WORDS).fold(0, |all, word| all | word);
+        if bits != 0 {
+            stream.upload_to(&vec![0; words.len()], &mut self.status)?;
+        }
+        Ok(Status { clamped: bits & 1 != 0, index: bits & 2 != 0, blind: bits & 4 != 0 })
     }
 }

@@ -3,6 +3,7 @@
 //! How the kernel cuts its work.
 
 use crate::error::Error;
+use crate::knobs::NTILE;
 use crate::shape::DecodeDims;
 use ascend_rt::Arch;
 use cpu_tiles::Precision;
@@ -21,6 +22,8 @@ pub const HEAD_DIM: u32 = 256;
 pub const BLOCK: u32 = 256;
 /// Fewer slots than this are not worth a core.
 pub const CORE_SLOTS: u32 = 3;
+/// 32-bit words of the status of one cube core.
+pub const STATUS_WORDS: usize = 16;
 /// F32 values beside each row of a part.
 const STATS: u32 = 16;
 /// Tasks of a core that are on their way at once.
@@ -112,6 +115,48 @@ pub struct Kind {
     pub out_f32: bool,
 }
 
+/// Sizes that a caller may choose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tiles {
+    /// Keys of a task, whose softmax is taken at once, a multiple of the block. `None`: 2048, in exact mode 682, or 16 blocks
+    /// if those are less.
+    pub keys: Option<usize>,
+}
+
+impl Tiles {
+    /// What the environment says ([`NTILE`]).
+    ///
+    /// # Errors
+    /// [`Error::Knob`] for an impossible value.
+    pub fn from_env(dims: &DecodeDims) -> Result<Self, Error> {
+        Ok(Self { keys: NTILE.value(dims.block)? })
+    }
+
+    /// Slots of a task. The dims are checked.
+    fn slots(&self, dims: &DecodeDims, precision: Precision) -> Result<u32, Error> {
+        let Some(keys) = self.keys else {
+            return Ok(TASK_SLOTS);
+        };
+        NTILE.parse(dims.block, &keys.to_string())?;
+        let (slots, block16) = (keys / dims.block, dims.block.next_multiple_of(16));
+        let most = (TASK_KEYS as usize / (terms(precision) as usize * block16)).min(TASK_SLOTS as usize);
+        if slots > most {
+            let bytes = |slots: usize| 32usize.saturating_mul(slots).saturating_mul(block16);
+            let memory = "the unified buffer, for scores of 8 rows";
+            return Err(Error::Budget { knob: NTILE.name, memory, bytes: bytes(slots), capacity: bytes(most) });
+        }
+        Ok(slots as u32)
+    }
+}
+
+/// BF16 numbers that make up an element.
+const fn terms(precision: Precision) -> u32 {
+    match precision {
+        Precision::Bf16 => 1,
+        Precision::F32 => 3,
+    }
+}
+
 /// A memory of a core, what the kernel takes of it, and what there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Use {
@@ -167,7 +212,16 @@ impl Split {
     /// # Errors
     /// A size is more than the kernel can hold.
     pub fn new(dims: &DecodeDims, kind: &Kind, cores: u32) -> Result<Self, Error> {
-        Self::of_slots(dims, kind, cores, TASK_SLOTS)
+        Self::with_tiles(dims, kind, cores, &Tiles::default())
+    }
+
+    /// With sizes of the caller's.
+    ///
+    /// # Errors
+    /// Those of [`Split::new`]; a size is more than a memory holds.
+    pub fn with_tiles(dims: &DecodeDims, kind: &Kind, cores: u32, tiles: &Tiles) -> Result<Self, Error> {
+        dims.check()?;
+        Self::of_slots(dims, kind, cores, tiles.slots(dims, kind.precision)?)
     }
 
     /// With tasks of at most so many slots, which is for tests: fewer slots make more tasks.
@@ -196,10 +250,7 @@ impl Split {
         let heads = most("query heads of all batch entries", kind.batch.saturating_mul(dims.heads), 1 << 28)?;
         let _ = most("query heads", dims.heads, 1 << 28)?;
 
-        let terms = match kind.precision {
-            Precision::Bf16 => 1,
-            Precision::F32 => 3,
-        };
+        let terms = terms(kind.precision);
         let page = dims.block as u64 * dims.head_dim as u64;
         let (kv_batch_pitch, kv_head_pitch, kv_page_pitch) = match kind.cache {
             CacheLayout::Plain { blocks } => (dims.kv_heads as u64 * blocks as u64 * page, blocks as u64 * page, page),

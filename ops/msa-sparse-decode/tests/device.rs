@@ -10,7 +10,7 @@ use msa_sparse_decode::ascend_rt::Stream;
 use msa_sparse_decode::ascend_sim::Mode;
 pub(crate) use msa_sparse_decode::ascend_sim::testing::{Order, context};
 use msa_sparse_decode::ascend_sim::testing::{all, all_mut, download, seeds, upload};
-use msa_sparse_decode::npu::{CacheLayout, Call, Kind, Out, Plan, split_queries};
+use msa_sparse_decode::npu::{CacheLayout, Call, Kind, Out, Plan, Status, split_queries};
 
 pub(crate) fn kind(setup: &Setup, paged: bool, out_f32: bool) -> Kind {
     let lists = if matches!(setup.ids, Ids::PerKvHead(_)) { setup.batch * setup.dims.kv_heads } else { setup.batch };
@@ -57,6 +57,17 @@ pub(crate) fn run(chip: &str, setup: &Setup) -> Result<Vec<f32>, String> {
 
 /// One launch, from the host and back. The result is written whole: it begins as NaN.
 pub(crate) fn launch(stream: &Stream, setup: &Setup, paged: bool, out_f32: bool) -> Result<Vec<f32>, Error> {
+    launch_with_status(stream, setup, paged, out_f32, None)
+}
+
+/// The same, and what it says.
+pub(crate) fn launch_with_status(
+    stream: &Stream,
+    setup: &Setup,
+    paged: bool,
+    out_f32: bool,
+    status: Option<&mut Status>,
+) -> Result<Vec<f32>, Error> {
     let kind = kind(setup, paged, out_f32);
     let mut plan = Plan::new(stream, &setup.dims, &kind)?;
     let queries = match setup.precision {
@@ -86,6 +97,9 @@ pub(crate) fn launch(stream: &Stream, setup: &Setup, paged: bool, out_f32: bool)
         out,
     };
     plan.launch(stream, call)?;
+    if let Some(status) = status {
+        *status = plan.take_status(stream)?;
+    }
     Ok(match out_f32 {
         true => download(stream, &out32)?,
         false => download(stream, &out16)?.into_iter().map(bf16::to_f32).collect(),

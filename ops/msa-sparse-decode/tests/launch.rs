@@ -2,13 +2,13 @@
 
 //! Launches on the twin: what is not seen, what is NaN, what is wrong, and what a graph follows.
 
-use crate::device::{Order, context, kind, launch};
+use crate::device::{Order, context, kind, launch, launch_with_status};
 use crate::fixture::{Ids, Setup, tolerance};
 use cpu_tiles::Precision;
 use half::bf16;
 use msa_sparse_decode::ascend_rt::{CaptureMode, Stream};
 use msa_sparse_decode::ascend_sim::Mode;
-use msa_sparse_decode::npu::{Call, Out, Plan};
+use msa_sparse_decode::npu::{Call, Out, Plan, Status};
 use msa_sparse_decode::{DecodeDims, Error};
 use op_testkit::compare::{assert_close, assert_same_bits};
 
@@ -98,16 +98,57 @@ fn device_values_that_are_wrong_harm_nobody_else() {
         let stream = context(chip).stream().unwrap();
         let mut pages = good.paged();
         (pages.table[1], pages.table[6]) = (-1, i32::MAX);
-        let out = with_table(&stream, &good, &pages.table);
+        let mut plan = Plan::new(&stream, &good.dims, &kind(&good, true, true)).unwrap();
+        let out = with_table(&stream, &mut plan, &good, &pages.table);
         // Sequence 0 reads block 1. Sequence 1 does not read its block 2.
         assert!(out[..480] != expected[..480]);
         assert_same_bits(chip, &out[480..], &expected[480..], &[480]);
     }
 }
 
-fn with_table(stream: &Stream, setup: &Setup, table: &[i32]) -> Vec<f32> {
+/// What the device does not take at its word, it says when it is asked.
+#[test]
+fn wrong_values_and_blind_items_are_reported() {
+    let _order = Order::new(Mode::Fast);
+    let good =
+        Setup::new(DIMS, Precision::Bf16, 2, 4, 5).with_ids(Ids::Shared(vec![2, 0, 1, -1, -1, 3, 0, -1, -1, -1]));
+    let good = good.with_lens(&[80, 75]);
+    for chip in CHIPS {
+        let stream = context(chip).stream().unwrap();
+        let of = |ids: [i32; 10], lens: [usize; 2], paged: bool| {
+            let mut setup = good.clone();
+            *setup.ids.values() = ids.to_vec();
+            setup.seq_lens = lens.to_vec();
+            let mut status = Status::default();
+            launch_with_status(&stream, &setup, paged, true, Some(&mut status)).unwrap();
+            (status.clamped, status.index, status.blind)
+        };
+        let ids = [2, 0, 1, -1, -1, 3, 0, -1, -1, -1];
+        for paged in [false, true] {
+            assert_eq!(of(ids, [80, 75], paged), (false, false, false), "{chip}");
+            assert_eq!(of(ids, [81, 75], paged), (true, false, false), "{chip}");
+            assert_eq!(of([2, 0, -2, 1, -1, 3, 0, -1, -1, -1], [80, 75], paged), (false, true, false), "{chip}");
+            assert_eq!(of([2, 0, 1, -1, -1, 3, 0, 4, -1, -1], [80, 75], paged), (false, true, false), "{chip}");
+            // Sequence 1 ends before its blocks, or has none listed. Its only block may be the last of the list.
+            assert_eq!(of([2, 0, 1, -1, -1, 3, 2, -1, -1, -1], [80, 40], paged), (false, false, true), "{chip}");
+            assert_eq!(of([2, 0, 1, -1, -1, -1, -1, -1, -1, -1], [80, 75], paged), (false, false, true), "{chip}");
+            assert_eq!(of([2, 0, 1, -1, -1, 3, 2, 3, 2, 0], [80, 20], paged), (false, false, false), "{chip}");
+            assert_eq!(of(ids, [80, 0], paged), (false, false, true), "{chip}");
+        }
+        let mut plan = Plan::new(&stream, &DIMS, &kind(&good, true, true)).unwrap();
+        let mut pages = good.paged();
+        let read = pages.table.clone();
+        for (entry, page, expected) in [(1, -1, true), (1, i32::MAX, true), (6, -1, false)] {
+            pages.table.clone_from(&read);
+            pages.table[entry] = page;
+            with_table(&stream, &mut plan, &good, &pages.table);
+            assert_eq!(plan.take_status(&stream).unwrap().index, expected, "{chip}: {entry}");
+        }
+    }
+}
+
+fn with_table(stream: &Stream, plan: &mut Plan, setup: &Setup, table: &[i32]) -> Vec<f32> {
     let pages = setup.paged();
-    let mut plan = Plan::new(stream, &setup.dims, &kind(setup, true, true)).unwrap();
     let (Ids::Shared(ids) | Ids::PerKvHead(ids)) = &setup.ids;
     let (q, k, v) =
         (stream.upload(&setup.q).unwrap(), stream.upload(&pages.k).unwrap(), stream.upload(&pages.v).unwrap());

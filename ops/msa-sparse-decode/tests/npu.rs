@@ -3,7 +3,7 @@
 //! What is decided on the host before a launch.
 
 use cpu_tiles::Precision;
-use msa_sparse_decode::npu::{CacheLayout, Kind, MsaSparseDecodeTiling, Split, split_queries};
+use msa_sparse_decode::npu::{CacheLayout, Kind, MsaSparseDecodeTiling, Split, Tiles, split_queries};
 use msa_sparse_decode::{DecodeDims, Error};
 use op_testkit::{fields_of, fill_f32, tiling};
 
@@ -77,6 +77,23 @@ fn what_does_not_fit_is_refused() {
     assert_eq!(what, "slots of all lists");
     let endless = Kind { cache: CacheLayout::Plain { blocks: usize::MAX }, ..kind(1, 16) };
     assert_eq!(refused(DecodeDims::M3, endless).0, "keys of a sequence");
+}
+
+#[test]
+fn tiles_are_what_the_knob_asks_for_or_refused() {
+    let of = |precision, keys| {
+        let kind = Kind { precision, ..kind(1, 16) };
+        Split::with_tiles(&DecodeDims::M3, &kind, 20, &Tiles { keys }).map(|split| split.tiling.pass_slots)
+    };
+    assert_eq!(of(Precision::Bf16, None).unwrap(), 16);
+    assert_eq!(of(Precision::Bf16, Some(512)).unwrap(), 4);
+    assert_eq!(of(Precision::F32, Some(640)).unwrap(), 5);
+    let message = |precision, keys| of(precision, Some(keys)).unwrap_err().to_string();
+    let of_scores = "bytes of the unified buffer, for scores of 8 rows, expected at most";
+    assert_eq!(message(Precision::Bf16, 4096), format!("MSA_NTILE asks for 131072 {of_scores} 65536"));
+    assert_eq!(message(Precision::F32, 768), format!("MSA_NTILE asks for 24576 {of_scores} 20480"));
+    let expected = "environment variable MSA_NTILE is `100`, expected a positive multiple of 128, the keys of a block";
+    assert_eq!(message(Precision::Bf16, 100), expected);
 }
 
 #[test]

@@ -23,6 +23,7 @@ struct Data {
     ids: Vec<i32>,
     lens: Vec<i32>,
     out: Vec<f32>,
+    status: Vec<u32>,
     split: Split,
     tiling: Vec<u8>,
 }
@@ -39,7 +40,8 @@ impl Data {
         };
         let lens = setup.seq_lens.iter().map(|len| *len as i32).collect();
         let tiling = split.tiling.as_bytes().to_vec();
-        Self { q, k: pages.k, v: pages.v, table: pages.table, ids, lens, out: vec![0.0; setup.q.len()], split, tiling }
+        let (out, status) = (vec![0.0; setup.q.len()], vec![0; 16 * split.blocks as usize]);
+        Self { q, k: pages.k, v: pages.v, table: pages.table, ids, lens, out, status, split, tiling }
     }
 
     fn launch<'a>(&'a mut self, image: &Image, chip: &str) -> Launch<'a> {
@@ -51,6 +53,7 @@ impl Data {
             .input(&self.ids)
             .input(&self.lens)
             .buffer(&mut self.out)
+            .buffer(&mut self.status)
             .workspace(self.split.workspace)
             .input(&self.tiling);
         let launch = image.launch("msa_sparse_decode").unwrap();
