@@ -297,6 +297,16 @@ bool ready(Core &c, int pipe, const Item &item)
     }
 }
 
+// A dry launch is given what the scalar unit decides by, or it would decide something else.
+void need_data(uint64_t addr, const char *api, const char *tensor, Site site)
+{
+    const AscendTwinMemory *m = memory_of(addr, 1);
+    if (m != nullptr && m->role == ASCEND_TWIN_ABSENT) {
+        fail(Rule::Undefined, api, tensor, site, "%s reads `%s`, of which this dry launch has only addresses", api,
+             m->name == nullptr ? "an argument" : m->name);
+    }
+}
+
 // A copy of whole numbers of 32 or 64 bits from memory to UB.
 bool is_list(const Instr &i)
 {
@@ -327,6 +337,11 @@ void run_instr(Core &c, int pipe, const Instr &instr)
         unit_after(c, p, instr);
         // Only what the scalar unit may decide by is there: lists and offsets that are copied to UB.
         if (instr.pipe == Pipe::MTE2 && instr.effect != nullptr && is_list(instr)) {
+            for (int i = 0; i < instr.count; i++) {
+                if (instr.operand[i].mem == Mem::GM) {
+                    need_data(instr.operand[i].region.addr, instr.api, instr.operand[i].name, instr.site);
+                }
+            }
             instr.effect(exec, instr);
         }
         return;
@@ -1411,7 +1426,7 @@ CacheLine &line_of(Core &c, uint64_t line, bool &missed)
         // Only the part that is the launch's memory can be read.
         memset(l.data, 0, sizeof l.data);
         const AscendTwinMemory *m = nullptr;
-        for (uint32_t i = 0; i < 64; i++) {
+        for (uint32_t i = 0; i < 64 && !c.launch->dry; i++) {
             const uint64_t a = line * 64 + i;
             if (m == nullptr || a - m->address >= m->bytes) {
                 m = memory_of(a, 1);
@@ -1455,6 +1470,7 @@ void scalar_read(Mem mem, uint64_t addr, void *to, uint32_t bytes, const Buffer 
     if (l.dry) {
         bool missed = c.cache.try_emplace(addr / 64).second;
         note_scalar(c, missed ? ASCEND_TWIN_GM_MISS : ASCEND_TWIN_GM_HIT, bytes, api, site);
+        need_data(addr, api, tensor, site);
         memcpy(to, reinterpret_cast<const void *>(addr), bytes);
         return;
     }

@@ -17,6 +17,12 @@ impl<T: FromBytes + IntoBytes + Immutable> Element for T {}
 /// Where device addresses of launches without a device begin.
 const FIRST_ADDRESS: u64 = 1 << 40;
 
+/// What a parameter of a dry launch that is not given reaches to.
+const ABSENT: usize = 64 << 30;
+
+/// What an absent buffer's address for the kernel is beyond its device address: where this machine maps nothing.
+const NOWHERE: u64 = 1 << 44;
+
 /// As `aclrtMalloc` aligns, and the granularity at which HBM is fast.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C, align(512))]
@@ -26,6 +32,7 @@ enum Arg<'a> {
     Input(&'a [u8]),
     Buffer(&'a mut [u8]),
     Workspace(usize),
+    Absent(usize),
     Null,
     Value(Vec<u8>),
 }
@@ -36,6 +43,7 @@ impl Arg<'_> {
             Self::Input(bytes) => format!("an input of {} bytes", bytes.len()),
             Self::Buffer(bytes) => format!("a buffer of {} bytes", bytes.len()),
             Self::Workspace(bytes) => format!("a workspace of {bytes} bytes"),
+            Self::Absent(bytes) => format!("addresses of {bytes} bytes"),
             Self::Null => "a null pointer".to_owned(),
             Self::Value(bytes) => format!("a value of {} bytes", bytes.len()),
         }
@@ -91,6 +99,31 @@ impl<'a> Args<'a> {
         self
     }
 
+    /// Addresses without memory: a dry launch copies nothing, so only what the scalar unit reads must be there.
+    #[must_use]
+    pub fn absent(mut self, bytes: usize) -> Self {
+        self.args.push(Arg::Absent(bytes));
+        self
+    }
+
+    /// For a dry launch: buffers by the name of their parameter; every other pointer is [addresses](Self::absent) of
+    /// 64 GiB.
+    ///
+    /// # Errors
+    ///
+    /// The kernel has no parameter of a name, or one by value.
+    pub fn dry(kernel: &Kernel, given: &[(&str, &'a [u8])]) -> Result<Self, RunError> {
+        let names: Vec<String> = (0..kernel.parameters.len()).map(|index| kernel.parameter_name(index)).collect();
+        if let Some((name, _)) = given.iter().find(|(name, _)| names.iter().all(|known| known != name)) {
+            let what = format!("kernel `{}` has no parameter `{name}`: it has {}", kernel.name, names.join(", "));
+            return Err(RunError::Arguments { what });
+        }
+        Ok(names.iter().fold(Self::new(), |args, name| match given.iter().find(|(given, _)| given == name) {
+            Some((_, bytes)) => args.input(bytes),
+            None => args.absent(ABSENT),
+        }))
+    }
+
     /// A null pointer, for a parameter that the kernel does not need.
     #[must_use]
     pub fn null(mut self) -> Self {
@@ -140,6 +173,14 @@ impl<'a> Args<'a> {
                 RunError::Arguments { what }
             };
             let slot = &mut stage.block[parameter.offset as usize..][..parameter.bytes as usize];
+            if let (Arg::Absent(bytes), true) = (arg, parameter.is_pointer) {
+                let address = core::ptr::without_provenance_mut((NOWHERE + device) as usize);
+                slot.copy_from_slice(&(NOWHERE + device).to_le_bytes());
+                let name = Some(kernel.parameter_name(index));
+                stage.memory.push(Memory { address, bytes: *bytes, role: Role::Absent, name, device });
+                device += (*bytes as u64).next_multiple_of(size_of::<Line>() as u64);
+                continue;
+            }
             let (bytes, content, role) = match arg {
                 Arg::Value(value) if !parameter.is_pointer && value.len() == slot.len() => {
                     slot.copy_from_slice(value);

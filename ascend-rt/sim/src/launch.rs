@@ -34,6 +34,8 @@ pub enum Role {
     Buffer,
     /// Scratch: undefined before the launch, of no interest after it.
     Workspace,
+    /// Addresses without memory, for a dry launch only. What the scalar unit reads there is an error.
+    Absent,
 }
 
 /// Memory that a launch may touch.
@@ -273,7 +275,7 @@ impl Image {
     ///
     /// # Safety
     ///
-    /// All of `memory` may be read and written until this returns, and nobody else does. A kernel that writes past its
+    /// All of `memory` but what is [absent](Role::Absent) may be read and written until this returns, and nobody else does. A kernel that writes past its
     /// tensors is stopped, but one that makes pointers of its own out of its arguments is a program like any other.
     pub unsafe fn run(&self, call: &Call<'_>, print: &mut Print<'_>) -> Result<Run, RunError> {
         let Some(kernel) = self.kernels().get(call.kernel) else {
@@ -287,6 +289,13 @@ impl Image {
         }
         if call.blocks == 0 {
             return Err(RunError::NoBlocks);
+        }
+        if let Some(memory) = call.memory.iter().find(|memory| memory.role == Role::Absent)
+            && call.mode != Mode::Dry
+        {
+            let name = memory.name.as_deref().unwrap_or("an argument");
+            let what = format!("`{name}` is addresses without memory, expected memory in mode {}", call.mode);
+            return Err(RunError::Arguments { what });
         }
         if call.args.len() != kernel.args_bytes as usize {
             let (expected, found) = (kernel.args_bytes, call.args.len());
@@ -326,6 +335,7 @@ impl Image {
                 role: match memory.role {
                     Role::Buffer => 0,
                     Role::Workspace => 1,
+                    Role::Absent => 2,
                 },
                 name: pointer(name),
             })

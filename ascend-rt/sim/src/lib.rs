@@ -12,6 +12,8 @@ mod launch;
 mod lint;
 mod mutants;
 #[cfg(feature = "rt")]
+pub mod predict;
+#[cfg(feature = "rt")]
 mod rt;
 mod settings;
 #[cfg(feature = "rt")]

@@ -6,7 +6,6 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ascend_rt::host::{Chip, Executor, HostConfig};
-use ascend_rt::kernel::Target;
 use ascend_rt::{Arch, Blob, Choice, Context, DeviceBuffer, DeviceRepr, DeviceSlice, DeviceSliceMut, Runtime, Stream};
 
 use crate::image::Image;
@@ -76,9 +75,7 @@ pub fn context(chip: &str) -> Context {
 /// There is none, for the reason that `origin` gives, or it cannot be opened.
 #[must_use]
 pub fn image(blobs: &[Blob], arch: Arch, origin: &str) -> Image {
-    let blob = blobs.iter().find(|blob| blob.target == Target::Twin(arch));
-    let blob = blob.unwrap_or_else(|| panic!("no image for {arch}: {origin}"));
-    Image::load(&blob.bytes).unwrap_or_else(|error| panic!("{arch}: {error}"))
+    crate::predict::image_of(blobs, arch, origin).unwrap_or_else(|error| panic!("{arch}: {error}"))
 }
 
 /// The values on the device, with one more at the end: there are no buffers of nothing.

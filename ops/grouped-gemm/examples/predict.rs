@@ -1,153 +1,102 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Predicted times of the kernel on the twin: `cargo run -p grouped-gemm --features sim --example grouped-gemm-predict`. Only the
-//! record of the launch is made, so weights need no memory. `--chip NAME`, `--layout nz|flat|fp8|mxfp8`, `--vector` for FP8
-//! weights that the vector cores multiply by their scales on every chip, a word for the shapes whose name has it,
-//! `--trace FOLDER` for timelines.
+//! Predicted times and memory budgets of the kernel on the twin:
+//! `cargo run -p grouped-gemm --features sim --example grouped-gemm-predict -- nz m2.7`. The options are those of
+//! `ascend_sim::predict`. Sizes of tiles are taken from the environment, as `PYPTO_MM1_N`.
 
-use grouped_gemm::ascend_sim::cost::{Chip, Options, simulate};
-use grouped_gemm::ascend_sim::{Call, Image, Memory, Mode, Role, write_timeline};
+use grouped_gemm::ascend_rt::zerocopy::IntoBytes;
+use grouped_gemm::ascend_sim::predict::{self, Error, Report, Work};
+use grouped_gemm::ascend_sim::{Args, Mode};
 use grouped_gemm::npu::{self, Layout, Split, Tiles};
-use grouped_gemm::{Activation, MoeDims, ascend_rt};
-use std::error::Error;
-use std::path::PathBuf;
+use grouped_gemm::{Activation, MoeDims};
 
-/// A shape: name, dims, rows of each expert.
-struct Shape {
-    name: &'static str,
-    dims: MoeDims,
-    rows: usize,
-}
+/// Name, dims, rows of each expert.
+type Shape = (&'static str, MoeDims, usize);
 
 const fn shape(name: &'static str, experts: usize, hidden: usize, intermediate: usize, rows: usize) -> Shape {
-    Shape { name, dims: MoeDims { experts, hidden, intermediate, activation: Activation::Silu }, rows }
+    (name, MoeDims { experts, hidden, intermediate, activation: Activation::Silu }, rows)
 }
 
-const SHAPES: [Shape; 5] = [
-    shape("m2.7, 256 experts of 8 rows", 256, 3072, 1536, 8),
-    shape("m3, 256 experts of 8 rows", 256, 6144, 3072, 8),
-    shape("m2.7, 8 experts of 1 row", 8, 3072, 1536, 1),
-    shape("m2.7, 40 experts of 512 rows", 40, 3072, 1536, 512),
-    shape("m2.7, 256 experts of 64 rows", 256, 3072, 1536, 64),
+const SHAPES: [Shape; 3] = [
+    shape("M2.7, 256 experts of 8 rows", 256, 3072, 1536, 8),
+    shape("M3, 256 experts of 8 rows", 256, 6144, 3072, 8),
+    shape("M2.7, 40 experts of 512 rows", 40, 3072, 1536, 512),
 ];
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let (mut chip, mut layout, mut word, mut trace) = ("910b3".to_owned(), Layout::Nz, String::new(), None);
-    let mut vector = false;
-    let mut words = std::env::args().skip(1);
-    while let Some(argument) = words.next() {
-        let mut value = || words.next().ok_or(format!("{argument} lacks its value"));
-        match &argument[..] {
-            "--chip" => chip = value()?,
-            "--layout" => {
-                layout = match &value()?[..] {
-                    "nz" => Layout::Nz,
-                    "flat" => Layout::Flat,
-                    "fp8" => Layout::Fp8Block,
-                    "mxfp8" => Layout::Mxfp8,
-                    other => return Err(format!("no layout `{other}`").into()),
+/// With FP8 weights, whose decoding makes records of some gigabytes.
+const FP8_SHAPES: [Shape; 3] = [
+    shape("M2.7, 64 experts of 8 rows", 64, 3072, 1536, 8),
+    shape("M3, 16 experts of 8 rows", 16, 6144, 3072, 8),
+    shape("M2.7, 8 experts of 512 rows", 8, 3072, 1536, 512),
+];
+
+/// Few and many rows, so that all tiles are made.
+const SMALL: [Shape; 2] = [shape("few rows", 40, 512, 512, 8), shape("many rows", 4, 512, 512, 160)];
+
+/// Name, layout, whether the weights allow the cube core of 910B to scale them.
+const LAYOUTS: [(&str, Layout, bool); 6] = [
+    ("BF16 nz", Layout::Nz, false),
+    ("BF16 flat", Layout::Flat, false),
+    ("FP8 128x128", Layout::Fp8Block, true),
+    ("FP8 128x128, vector", Layout::Fp8Block, false),
+    ("MXFP8", Layout::Mxfp8, true),
+    ("MXFP8, vector", Layout::Mxfp8, false),
+];
+
+fn main() -> std::process::ExitCode {
+    predict::main("grouped-gemm", |report| {
+        for (variant, layout, by_cube) in LAYOUTS {
+            let shapes = if layout.is_fp8() { &FP8_SHAPES } else { &SHAPES };
+            for shape in if report.is_budget() { &SMALL[..] } else { shapes } {
+                if report.wants(variant, shape.0) {
+                    one(report, variant, (layout, by_cube), shape)?;
                 }
             }
-            "--vector" => vector = true,
-            "--trace" => trace = Some(PathBuf::from(value()?)),
-            _ => word = argument,
         }
-    }
-    let chip = Chip::preset(&chip)?;
-    for shape in SHAPES.iter().filter(|shape| shape.name.contains(&word)) {
-        println!("{} ({layout:?}) on {}", shape.name, chip.name);
-        predict(shape, layout, vector, &chip, trace.as_ref())?;
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
-fn predict(
-    shape: &Shape,
-    layout: Layout,
-    vector: bool,
-    chip: &Chip,
-    trace: Option<&PathBuf>,
-) -> Result<(), Box<dyn Error>> {
-    let Shape { dims, .. } = shape;
-    let rows = dims.experts * shape.rows;
-    let arch = ascend_rt::Arch::from_number(chip.arch.number());
-    let split = Split::new(dims, u32::try_from(rows)?, layout, &Tiles::default(), arch, chip.cube_cores)?;
-    let blob = npu::blobs().iter().find(|blob| blob.target == ascend_rt::kernel::Target::Twin(arch));
-    let image = Image::load(&blob.ok_or(npu::twin_origin())?.bytes)?;
-
-    let mut cumsum: Vec<i32> = (0..=dims.experts).map(|e| (e * shape.rows) as i32).collect();
-    let mut tiling = split.tiling;
-    // Only what the scalar unit reads is there; the rest are addresses, each 4 GiB or more from the next.
-    let size = if layout.is_fp8() { 1 } else { 2 };
-    let [w13, w2] = layout.elements(dims).map(|elements| size * elements);
-    let tokens = 2 * rows * dims.hidden;
-    let mut at = 1u64 << 44;
-    let mut range = |name: &str, bytes: usize, role: Role| {
-        let device = at;
-        at += (bytes as u64).next_multiple_of(1 << 32);
-        Memory {
-            address: core::ptr::without_provenance_mut(device as usize),
-            bytes,
-            role,
-            name: Some(name.into()),
-            device,
+fn one(
+    report: &mut Report,
+    variant: &str,
+    (layout, scaled_by_cube): (Layout, bool),
+    (name, dims, rows): &Shape,
+) -> Result<(), Error> {
+    let all = dims.experts * rows;
+    let cores = report.chip().cube_cores;
+    let split = Tiles::from_env().map_err(Error::from).and_then(|tiles| {
+        let fitting = Split::new(dims, u32::try_from(all)?, layout, &tiles, report.arch(), cores);
+        fitting.map_err(|error| format!("{error}; {tiles:?}").into())
+    });
+    let split = match split {
+        Ok(split) => split,
+        Err(error) => {
+            report.refuse(&format!("{variant}, {name}"), &error);
+            return Ok(());
         }
     };
-    // Behind the scales are two numbers for each expert: the first is not zero where the cube core scales.
+    let image = report.image(npu::blobs(), npu::twin_origin())?;
+    let cumsum: Vec<i32> = (0..=dims.experts).map(|e| (e * rows) as i32).collect();
+    // Behind the scales are two numbers for each expert: the first is not zero where the cube core scales, as it may where
+    // that is exact.
     let mut scales = layout.scale_bytes(dims).map(|bytes| vec![0u8; bytes]);
-    for scales in scales.iter_mut().filter(|scales| !vector && !scales.is_empty()) {
+    for scales in scales.iter_mut().filter(|scales| scaled_by_cube && !scales.is_empty()) {
         let from = scales.len() - 8 * dims.experts;
         scales[from..].as_chunks_mut().0.fill(1f32.to_le_bytes());
     }
-    let [scales13, scales2] = &mut scales;
-    let mut memory = vec![range("x", tokens, Role::Buffer)];
-    for (codes, name, scales) in [(w13, "w13", scales13), (w2, "w2", scales2)] {
-        memory.push(range(name, codes, Role::Buffer));
-        if layout.is_fp8() {
-            memory.push(range("scales", scales.len(), Role::Buffer));
-            memory.last_mut().ok_or("no memory")?.address = scales.as_mut_ptr();
-        }
+    let mut given = vec![("cumsum", cumsum.as_bytes()), ("tiling", split.tiling.as_bytes())];
+    let kernel = if layout.is_fp8() { "grouped_gemm_fp8" } else { "grouped_gemm" };
+    if layout.is_fp8() {
+        given.extend([("scales13", &scales[0][..]), ("scales2", &scales[1][..])]);
     }
-    memory.push(range("cumsum", 4 * cumsum.len(), Role::Buffer));
-    memory.last_mut().ok_or("no memory")?.address = cumsum.as_mut_ptr().cast();
-    memory.push(range("out", tokens, Role::Buffer));
-    memory.push(range("status", 64, Role::Buffer));
-    memory.push(range("workspace", split.workspace, Role::Workspace));
-    memory.push(range("tiling", size_of_val(&tiling), Role::Buffer));
-    memory.last_mut().ok_or("no memory")?.address = (&raw mut tiling).cast();
-    let args: Vec<u8> =
-        memory.iter().flat_map(|range| (range.address.expose_provenance() as u64).to_ne_bytes()).collect();
-    let call = Call {
-        kernel: image.kernel(if layout.is_fp8() { "grouped_gemm_fp8" } else { "grouped_gemm" }).ok_or("no kernel")?.0,
-        blocks: split.blocks,
-        mode: Mode::Dry,
-        chip,
-        memory: &memory,
-        args: &args,
-        mutes: &[],
-        record: true,
-        verbose: false,
+    let elements: usize = layout.elements(dims).iter().sum();
+    let work = Work {
+        bytes: (if layout.is_fp8() { elements } else { 2 * elements } + 2 * 2 * all * dims.hidden) as f64,
+        products: 3.0 * (all * dims.hidden * dims.intermediate) as f64,
+        rate: 4096.0,
     };
-    // SAFETY: without data, the kernel touches `cumsum`, scales and the tiling alone, which live and are nobody else's.
-    let run = unsafe { image.run(&call, &mut |text| print!("{text}")) }?;
-    let timeline = simulate(&run.program, chip, &Options::default().with_launch(true))?;
-    for line in timeline.summary(&run.program) {
-        println!("  {line}");
-    }
-    let ms = timeline.microseconds() / 1e3;
-    let bytes = (w13 + w2) as f64;
-    let flop = 6.0 * rows as f64 * dims.hidden as f64 * dims.intermediate as f64;
-    let peak = f64::from(chip.cube_cores) * 4096.0 * 2.0 * f64::from(chip.mhz) * 1e6;
-    println!(
-        "  predicted {ms:.3} ms: weights at {:.2} TB/s, {:.1} % of the cube's {:.0} TFLOPS",
-        bytes / ms / 1e9,
-        100.0 * flop / (ms * 1e-3) / peak,
-        peak / 1e12
-    );
-    if let Some(folder) = trace {
-        let path = folder.join(format!("{}.json", shape.name.replace([' ', ',', '.'], "_")));
-        write_timeline(&path, &run.program, &timeline)?;
-        println!("  {}", path.display());
-    }
-    Ok(())
+    let launch = image.launch(kernel)?.mode(Mode::Dry);
+    let args = Args::dry(launch.kernel(), &given)?;
+    report.launch(variant, name, &work, launch.args(args), split.blocks)
 }

@@ -52,7 +52,8 @@ enum AscendTwinMode {
 
 enum AscendTwinRole {
     ASCEND_TWIN_BUFFER = 0, /* undefined bytes at the end of the launch are an error */
-    ASCEND_TWIN_WORKSPACE = 1 /* undefined before the launch, of no interest after it */
+    ASCEND_TWIN_WORKSPACE = 1, /* undefined before the launch, of no interest after it */
+    ASCEND_TWIN_ABSENT = 2 /* in dry mode only: addresses without memory; a read of the scalar unit there is an error */
 };
 
 /* Device memory that the launch may touch. Other addresses are out of bounds. */
