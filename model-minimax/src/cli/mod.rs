@@ -3,6 +3,8 @@
 mod args;
 mod ask;
 mod bench;
+#[cfg(feature = "download")]
+mod download;
 mod knobs;
 mod parity;
 mod progress;
@@ -33,6 +35,9 @@ enum Command {
     Verify(Box<verify::VerifyArgs>),
     /// Run the stage that `verify` has recorded again.
     Replay(verify::ReplayArgs),
+    /// Fetch a checkpoint from a hub; goes on where an earlier run stopped.
+    #[cfg(feature = "download")]
+    Download(download::DownloadArgs),
     /// Write a synthetic checkpoint: a complete folder, as published, with random weights.
     Synth(synth::SynthArgs),
     /// Show the environment variables that are read: value, type, default, meaning.
@@ -47,6 +52,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
         Command::Parity(args) => parity::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Replay(args) => verify::run_replay(&args),
+        #[cfg(feature = "download")]
+        Command::Download(args) => download::run(&args),
         Command::Synth(args) => synth::run(&args),
         Command::ListKnobs => knobs::run(),
     }
