@@ -56,6 +56,8 @@ pub struct Knob {
     pub doc: &'static str,
     /// The option that overrides it, if there is one.
     pub flag: Option<&'static str>,
+    /// Whether its value is nobody's business: it is shown as three dots.
+    pub secret: bool,
 }
 
 /// A knob set to something impossible.
@@ -84,7 +86,7 @@ impl Knob {
             Some(found) if !self.kind.accepts(&found) => {
                 Err(KnobError { name: self.name, expected: self.kind.to_string(), found })
             }
-            value => Ok(value),
+            value => Ok(value.map(|value| if self.secret { "...".to_owned() } else { value })),
         }
     }
 }
@@ -110,7 +112,11 @@ const fn knob(
     flag: Option<&'static str>,
     doc: &'static str,
 ) -> Knob {
-    Knob { name, kind, default, doc, flag }
+    Knob { name, kind, default, doc, flag, secret: false }
+}
+
+const fn secret(name: &'static str, default: &'static str, flag: Option<&'static str>, doc: &'static str) -> Knob {
+    Knob { name, kind: Kind::Text, default, doc, flag, secret: true }
 }
 
 /// Every knob, those of the kernels first.
@@ -210,6 +216,36 @@ pub const KNOBS: &[Knob] = &[
         "bench: folder of bench_latest_<arm>.json",
     ),
     knob("GOLDEN_DIR", Kind::Text, "none", Some("--golden"), "parity: folder of golden data"),
+    knob(
+        "HF_ENDPOINT",
+        Kind::Text,
+        "https://huggingface.co",
+        Some("--endpoint"),
+        "download: address of the hub or of a mirror of it",
+    ),
+    secret("HF_TOKEN", "none", Some("--token"), "download: token for the hub"),
+    knob(
+        "HF_TOKEN_PATH",
+        Kind::Text,
+        "token in HF_HOME",
+        None,
+        "download: file with the token, if there is no HF_TOKEN",
+    ),
+    knob("HF_HOME", Kind::Text, "~/.cache/huggingface", None, "download: folder whose file `token` holds the token"),
+    knob(
+        "HF_HUB_OFFLINE",
+        Kind::Text,
+        "unset",
+        Some("--offline"),
+        "download: 1 asks nobody and says whether the folder is whole",
+    ),
+    knob(
+        "SSL_CERT_FILE",
+        Kind::Text,
+        "built-in roots",
+        Some("--certificates"),
+        "download: file of the certificates to trust, in PEM",
+    ),
     knob("XDG_CACHE_HOME", Kind::Text, "~/.cache", None, "where model-minimax/ with the synthetic checkpoints is kept"),
     knob("NO_COLOR", Kind::Text, "unset", None, "any value: no progress bar (as does CI)"),
     knob("CI", Kind::Text, "unset", None, "any value: no progress bar (as does NO_COLOR)"),

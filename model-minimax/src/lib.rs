@@ -53,11 +53,15 @@
 //! * [`mod@bench`] measures generation, arm against arm, and writes the reports.
 //! * [`inspect`] says what a checkpoint folder holds, [`plan`] what running it takes; neither reads a weight.
 //! * [`model::parity`] compares a model with what a reference implementation computed.
+//! * [`model::verify`] finds the first place where two models differ.
+//! * `download` (feature `download`, on by default) fetches a checkpoint from a hub.
 //! * [`knobs`] lists the environment variables that the program and its kernels read.
 
 pub mod bench;
 pub mod checkpoint;
 pub mod config;
+#[cfg(feature = "download")]
+pub mod download;
 pub mod generate;
 pub mod inspect;
 pub mod knobs;

@@ -6,6 +6,8 @@ mod bench;
 mod checkpoint;
 mod cli;
 mod config;
+#[cfg(feature = "download")]
+mod download;
 mod fake;
 mod generate;
 mod inspect;

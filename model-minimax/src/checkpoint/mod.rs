@@ -45,6 +45,8 @@ pub use layout::{
 pub use report::{FileProblem, FileProblemKind, LoadReport, ScaleGrid, Skipped, Unexpected, WrongDtype, WrongShape};
 pub use safetensors::HeaderError;
 pub(crate) use safetensors::header as safetensors_header;
+#[cfg(feature = "download")]
+pub(crate) use synthetic::free_bytes;
 pub use tensor::{Dtype, ReadAsError, Tensor};
 
 const INDEX: &str = "model.safetensors.index.json";
@@ -96,8 +98,10 @@ pub enum CheckpointError {
 
 const HELP: &str = "What helps:
   model-minimax bench --synthetic slice                     needs no checkpoint: makes a synthetic one and keeps it
-  hf download MiniMaxAI/MiniMax-M2.7 --local-dir DIR        fetches the published weights (230 GB)
-  hf download MiniMaxAI/MiniMax-M3-MXFP8 --local-dir DIR    those of MiniMax-M3 (442 GB)
+  model-minimax download --model-id MiniMaxAI/MiniMax-M2.7 --output-dir DIR
+                                                            fetches the published weights (230 GB)
+  model-minimax download --model-id MiniMaxAI/MiniMax-M3-MXFP8 --output-dir DIR
+                                                            those of MiniMax-M3 (442 GB)
   model-minimax bench --model-path DIR                      names the folder, as does MODEL_PATH=DIR";
 
 /// What a folder holds, for errors.

@@ -3,6 +3,8 @@
 mod args;
 mod ask;
 mod bench;
+#[cfg(feature = "download")]
+mod download;
 mod inspect;
 mod knobs;
 mod parity;
@@ -37,6 +39,9 @@ enum Command {
     Verify(Box<verify::VerifyArgs>),
     /// Run the stage that `verify` has recorded again.
     Replay(verify::ReplayArgs),
+    /// Fetch a checkpoint from a hub; goes on where an earlier run stopped.
+    #[cfg(feature = "download")]
+    Download(download::DownloadArgs),
     /// Write a synthetic checkpoint: a complete folder, as published, with random weights.
     Synth(synth::SynthArgs),
     /// Say what running a model takes, before a weight is read: memory by part, bytes per token, expected rate.
@@ -54,6 +59,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
         Command::Parity(args) => parity::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Replay(args) => verify::run_replay(&args),
+        #[cfg(feature = "download")]
+        Command::Download(args) => download::run(&args),
         Command::Synth(args) => synth::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::ListKnobs => knobs::run(),

@@ -260,7 +260,7 @@ fn is_whole(spec: &SyntheticSpec, dir: &Path) -> bool {
 }
 
 /// Bytes that this user may still write below `dir`, where the system tells.
-fn free_bytes(dir: &Path) -> Option<u64> {
+pub(crate) fn free_bytes(dir: &Path) -> Option<u64> {
     #[cfg(unix)]
     let free = rustix::fs::statvfs(dir).ok().map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize));
     #[cfg(not(unix))]
