@@ -8,5 +8,6 @@ fn main() {
         .mix("grouped_gemm")
         .mix("grouped_gemm_combine")
         .mix("grouped_gemm_fp8")
+        .mix("grouped_gemm_fp8_combine")
         .build();
 }

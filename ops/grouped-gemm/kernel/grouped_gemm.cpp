@@ -46,7 +46,7 @@ extern "C" __global__ __aicore__ void grouped_gemm(GM_ADDR x, GM_ADDR w13, GM_AD
                                                    GM_ADDR status, GM_ADDR workspace, GM_ADDR tiling)
 {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_MIX_AIC_1_2);
-    moe::Arguments a;
+    moe::Arguments a = {};
     a.x = x;
     a.w13 = w13;
     a.w2 = w2;
@@ -54,11 +54,6 @@ extern "C" __global__ __aicore__ void grouped_gemm(GM_ADDR x, GM_ADDR w13, GM_AD
     a.out = out;
     a.status = status;
     a.workspace = workspace;
-    a.slots = nullptr;
-    a.scales = nullptr;
-    a.combined = nullptr;
-    a.scales13 = nullptr;
-    a.scales2 = nullptr;
     moe::Run(a, tiling);
 }
 
@@ -68,7 +63,7 @@ extern "C" __global__ __aicore__ void grouped_gemm_combine(GM_ADDR x, GM_ADDR w1
                                                            GM_ADDR workspace, GM_ADDR tiling)
 {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_MIX_AIC_1_2);
-    moe::Arguments a;
+    moe::Arguments a = {};
     a.x = x;
     a.w13 = w13;
     a.w2 = w2;
@@ -79,8 +74,6 @@ extern "C" __global__ __aicore__ void grouped_gemm_combine(GM_ADDR x, GM_ADDR w1
     a.slots = slots;
     a.scales = scales;
     a.combined = combined;
-    a.scales13 = nullptr;
-    a.scales2 = nullptr;
     moe::Run(a, tiling);
 }
 
@@ -90,7 +83,7 @@ extern "C" __global__ __aicore__ void grouped_gemm_fp8(GM_ADDR x, GM_ADDR w13, G
                                                        GM_ADDR tiling)
 {
     KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_MIX_AIC_1_2);
-    moe::Arguments a;
+    moe::Arguments a = {};
     a.x = x;
     a.w13 = w13;
     a.w2 = w2;
@@ -98,9 +91,29 @@ extern "C" __global__ __aicore__ void grouped_gemm_fp8(GM_ADDR x, GM_ADDR w13, G
     a.out = out;
     a.status = status;
     a.workspace = workspace;
-    a.slots = nullptr;
-    a.scales = nullptr;
-    a.combined = nullptr;
+    a.scales13 = scales13;
+    a.scales2 = scales2;
+    moe::Run(a, tiling);
+}
+
+// FP8 weights, and the sums.
+extern "C" __global__ __aicore__ void grouped_gemm_fp8_combine(GM_ADDR x, GM_ADDR w13, GM_ADDR scales13, GM_ADDR w2,
+                                                               GM_ADDR scales2, GM_ADDR cumsum, GM_ADDR slots, GM_ADDR scales,
+                                                               GM_ADDR out, GM_ADDR combined, GM_ADDR status, GM_ADDR workspace,
+                                                               GM_ADDR tiling)
+{
+    KERNEL_TASK_TYPE_DEFAULT(KERNEL_TYPE_MIX_AIC_1_2);
+    moe::Arguments a = {};
+    a.x = x;
+    a.w13 = w13;
+    a.w2 = w2;
+    a.cumsum = cumsum;
+    a.out = out;
+    a.status = status;
+    a.workspace = workspace;
+    a.slots = slots;
+    a.scales = scales;
+    a.combined = combined;
     a.scales13 = scales13;
     a.scales2 = scales2;
     moe::Run(a, tiling);

@@ -75,6 +75,23 @@ kernel! {
         workspace: workspace,
         tiling: tiling GroupedGemmTiling,
     }
+
+    /// [`GroupedGemmCombine`] with FP8 weights.
+    pub(crate) kernel GroupedGemmFp8Combine("grouped_gemm_fp8_combine") on mix(2) with barrier {
+        x: in bf16,
+        w13: in u8,
+        scales13: in u8,
+        w2: in u8,
+        scales2: in u8,
+        cumsum: in i32,
+        slots: in i32,
+        scales: in f32,
+        out: inout bf16,
+        combined: inout f32,
+        status: inout u32,
+        workspace: workspace,
+        tiling: tiling GroupedGemmTiling,
+    }
 }
 
 /// What made the device code of this build, or why there is none.
@@ -196,6 +213,7 @@ pub struct Plan {
     kernel: Kernel<GroupedGemm<'static>>,
     combining: Kernel<GroupedGemmCombine<'static>>,
     fp8: Kernel<GroupedGemmFp8<'static>>,
+    fp8_combining: Kernel<GroupedGemmFp8Combine<'static>>,
     layout: Layout,
     scales: [usize; 2],
     split: Split,
@@ -222,6 +240,7 @@ impl Plan {
             kernel: module.kernel()?,
             combining: module.kernel()?,
             fp8: module.kernel()?,
+            fp8_combining: module.kernel()?,
             layout: options.layout,
             scales: options.layout.scale_bytes(dims),
             split,
@@ -288,25 +307,36 @@ impl Plan {
         }
         let (tokens, choices) = (row_count("combined", tokens)?, row_count("slots", choices)?);
         let Call { tokens: x, cumsum, weights, out } = call;
-        let Weights::Bf16 { w13, w2 } = weights else {
-            return Err(Error::WeightKind { expected: "BF16 in a launch that combines", found: "FP8" });
-        };
-        let args = GroupedGemmCombine {
-            x,
-            w13,
-            w2,
-            cumsum,
-            slots,
-            scales,
-            out,
-            combined,
-            status: (&mut self.status).into(),
-            workspace: (&mut self.workspace).into(),
-            tiling: GroupedGemmTiling { rows, tokens, choices, ..self.split.tiling },
-        };
+        let tiling = GroupedGemmTiling { rows, tokens, choices, ..self.split.tiling };
+        let (status, workspace) = ((&mut self.status).into(), (&mut self.workspace).into());
         let launch = Launch::blocks(self.split.blocks).named("grouped_gemm_combine");
-        // SAFETY: as in `launch`; the kernel passes over slots that are no rows.
-        unsafe { self.combining.launch(queue, launch, args) }?;
+        match weights {
+            Weights::Bf16 { w13, w2 } => {
+                let args =
+                    GroupedGemmCombine { x, w13, w2, cumsum, slots, scales, out, combined, status, workspace, tiling };
+                // SAFETY: as in `launch`; the kernel passes over slots that are no rows.
+                unsafe { self.combining.launch(queue, launch, args) }?;
+            }
+            Weights::Fp8 { w13, scales13, w2, scales2 } => {
+                let args = GroupedGemmFp8Combine {
+                    x,
+                    w13,
+                    scales13,
+                    w2,
+                    scales2,
+                    cumsum,
+                    slots,
+                    scales,
+                    out,
+                    combined,
+                    status,
+                    workspace,
+                    tiling,
+                };
+                // SAFETY: as above.
+                unsafe { self.fp8_combining.launch(queue, launch, args) }?;
+            }
+        }
         Ok(())
     }
 

@@ -245,8 +245,6 @@ fn not_on_device(problem: &Problem, layout: grouped_gemm::npu::Layout) -> Option
         Some("rows are BF16 on a device")
     } else if format != expected {
         Some("the layout is for weights of another format")
-    } else if layout.is_fp8() && problem.name.starts_with("top_") {
-        Some("launches with FP8 weights do not combine")
     } else {
         None
     }

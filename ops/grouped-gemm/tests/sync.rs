@@ -29,29 +29,24 @@ fn every_part_is_needed(arch: Arch, format: Format, layout: Layout) {
     let scales: Vec<f32> = slots.iter().map(|&slot| 1.0 / (1.0 + slot as f32)).collect();
     let (mut out, mut combined) = (vec![bf16::ZERO; x.len()], vec![0.0f32; n / 4 * 520]);
     let mut status = [0u32; 16];
-    let combines = matches!(stored, Stored::Bf16 { .. });
-    if combines {
-        (split.tiling.tokens, split.tiling.choices) = (n as u32 / 4, 4);
-    }
+    (split.tiling.tokens, split.tiling.choices) = (n as u32 / 4, 4);
     let tiling = [split.tiling];
     let args = Args::new().input(&x);
     let args = match &stored {
-        Stored::Bf16 { w13, w2 } => {
-            args.input(w13).input(w2).input(&rows).input(&slots).input(&scales).buffer(&mut out).buffer(&mut combined)
+        Stored::Bf16 { w13, w2 } => args.input(w13).input(w2),
+        Stored::Fp8(stored) => {
+            args.input(&stored.w13).input(&stored.scales13).input(&stored.w2).input(&stored.scales2)
         }
-        Stored::Fp8(stored) => args
-            .input(&stored.w13)
-            .input(&stored.scales13)
-            .input(&stored.w2)
-            .input(&stored.scales2)
-            .input(&rows)
-            .buffer(&mut out),
     };
+    let args = args.input(&rows).input(&slots).input(&scales).buffer(&mut out).buffer(&mut combined);
     let args = args.buffer(&mut status).workspace(split.workspace).input(&tiling);
     let blob = npu::blobs().iter().find(|blob| blob.target == Target::Twin(arch));
     let blob = blob.unwrap_or_else(|| panic!("{}", npu::twin_origin()));
     let image = Image::load(&blob.bytes).unwrap();
-    let kernel = if combines { "grouped_gemm_combine" } else { "grouped_gemm_fp8" };
+    let kernel = match &stored {
+        Stored::Bf16 { .. } => "grouped_gemm_combine",
+        Stored::Fp8(_) => "grouped_gemm_fp8_combine",
+    };
     let mut launch = image.launch(kernel).unwrap().blocks(split.blocks).args(args);
     let all = mutants(&mut launch, 8).unwrap();
     let survivors: Vec<_> = all
