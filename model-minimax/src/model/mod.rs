@@ -465,9 +465,10 @@ fn device_plan(
         return Ok(None);
     }
     let experts = |layer: &LayerTensors| match &layer.ffn {
-        FfnTensors::Moe(moe) => {
-            moe.experts.first().map(|expert| (moe.experts.len(), [expert.gate.cols, expert.gate.rows], expert.gate.format))
-        }
+        FfnTensors::Moe(moe) => moe
+            .experts
+            .first()
+            .map(|expert| (moe.experts.len(), [expert.gate.cols, expert.gate.rows], expert.gate.format)),
         FfnTensors::Dense(_) => None,
     };
     let experts: Vec<_> = tensors.layers.iter().filter_map(experts).collect();

@@ -103,7 +103,8 @@ impl Accelerator {
             return Err(DeviceError::Precision { choice: device.choice().clone() });
         }
         let facts = context.facts();
-        let unknown = || DeviceError::Chip { choice: device.choice().clone(), reason: "unknown architecture".to_owned() };
+        let unknown =
+            || DeviceError::Chip { choice: device.choice().clone(), reason: "unknown architecture".to_owned() };
         let arch = facts.arch.ok_or_else(unknown)?.value;
         let cores = facts.cube_cores.map_or(1, |fact| fact.value);
         let prefill = options.prefill_chunk.get().min(config.max_position_embeddings);
@@ -140,9 +141,15 @@ impl Accelerator {
             let pages = attention::first_pages(config.max_position_embeddings);
             let [keys_values, index] = attention::page_bytes(msa).map(|bytes| bytes * pages * sizes.msa_layers);
             let tokens = pages * msa.decode.block;
-            item(format!("keys and values of {} layers, {tokens} tokens (grows with the sequence)", sizes.msa_layers), keys_values);
-            item(format!("index keys, {tokens} tokens (grows with the sequence)"), index);
-            let work = attention::work_bytes(msa, 1, pages, cores)? + attention::work_bytes(msa, prefill, pages, cores)?;
+            let layers = sizes.msa_layers;
+            item(
+                format!("keys and values of {layers} layers, {tokens} tokens; doubles when they are full"),
+                keys_values,
+            );
+            item(format!("index keys of {layers} layers, {tokens} tokens; doubles when they are full"), index);
+            // A prompt of that many tokens makes the room that it needs.
+            let most = pages.max(prefill.div_ceil(msa.decode.block));
+            let work = attention::work_bytes(msa, 1, most, cores)? + attention::work_bytes(msa, prefill, most, cores)?;
             item(format!("workspace of the attention, {prefill} tokens at once"), work);
         }
         let chip = facts.soc.as_ref().map_or(String::new(), |soc| format!(" ({soc})"));

@@ -23,7 +23,7 @@ use msa_sparse_decode::npu as decode;
 use std::ops::Range;
 
 /// Pages that a cache begins with.
-const FIRST_PAGES: usize = 32;
+const FIRST_PAGES: usize = 4;
 /// Elements between the borders at which parts of a packet begin.
 const ALIGN: usize = 256;
 const WHAT: &str = "attention";

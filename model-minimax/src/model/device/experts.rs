@@ -27,11 +27,6 @@ const CUMSUM_ALIGN: usize = 128;
 const KEPT: usize = 6;
 const WHAT: &str = "experts";
 
-/// Whether a launch with such weights can sum up the rows of each token. Where it cannot, the host does.
-fn combines(layout: Layout) -> bool {
-    !layout.is_fp8()
-}
-
 /// How the experts of a checkpoint lie on the device.
 pub(super) fn layout_of(format: Format) -> Option<Layout> {
     match format {
@@ -95,12 +90,18 @@ impl Parts {
     }
 
     /// `count` experts from `first` on.
-    fn weights(&self, bytes: [usize; 4], layout: Layout, first: usize, count: usize) -> Result<Weights<'_>, DeviceError> {
+    fn weights(
+        &self,
+        bytes: [usize; 4],
+        layout: Layout,
+        first: usize,
+        count: usize,
+    ) -> Result<Weights<'_>, DeviceError> {
         let part = |index: usize| {
             let range = first * bytes[index]..(first + count) * bytes[index];
             self.0[index].as_ref().ok_or("a part of no bytes").map(|part| part.slice(range))
         };
-        let part = |index: usize| part(index).map_err(|what| failed_text(what))?.map_err(failed(WHAT));
+        let part = |index: usize| part(index).map_err(failed_text)?.map_err(failed(WHAT));
         Ok(if layout.is_fp8() {
             Weights::Fp8 { w13: part(0)?, scales13: part(1)?, w2: part(2)?, scales2: part(3)? }
         } else {
@@ -372,7 +373,7 @@ impl Experts {
                 weights,
                 out: work.out.slice_mut(..rows * hidden).map_err(failed(WHAT))?,
             };
-            if number + 1 < groups.len() || !combines(*layout) {
+            if number + 1 < groups.len() {
                 plan.launch(stream, call).map_err(refused(WHAT))?;
             } else {
                 let combine = Combine {
@@ -383,31 +384,10 @@ impl Experts {
                 plan.launch_combined(stream, call, combine).map_err(refused(WHAT))?;
             }
         }
-        if !combines(*layout) {
-            let rows = stream.download(work.out.slice(..rows * hidden).map_err(failed(WHAT))?).map_err(failed(WHAT))?;
-            return Ok(combine(&route, &rows, count, hidden));
-        }
         let Both { host, device } = &mut work.combined;
         stream.download_pinned(&*device, host).map_err(failed(WHAT))?;
         Ok(host.read().map_err(failed(WHAT))?[..count * hidden].to_vec())
     }
-}
-
-/// What the launch that combines does, in the same order: the sum of the rows of each token times their weights.
-fn combine(route: &Route, rows: &[bf16], tokens: usize, hidden: usize) -> Vec<f32> {
-    let mut out = vec![0.0f32; tokens * hidden];
-    let top_k = route.slots.len() / tokens;
-    for (out, choices) in out
-        .chunks_exact_mut(hidden)
-        .zip(route.slots.chunks_exact(top_k).zip(route.scales.chunks_exact(top_k)))
-    {
-        for (&slot, &scale) in choices.0.iter().zip(choices.1) {
-            for (out, value) in out.iter_mut().zip(&rows[slot as usize * hidden..]) {
-                *out += scale * value.to_f32();
-            }
-        }
-    }
-    out
 }
 
 /// Divides the experts that have rows among launches of `slots` experts each; a launch of all experts has those without
@@ -497,7 +477,9 @@ mod tests {
                 row = group.cumsum[slots];
             }
             assert_eq!((row, groups.len()), (9, if slots == 6 { 1 } else { 4usize.div_ceil(slots) }), "{slots}");
-            assert!(groups.len() * cumsum_pitch(slots) <= cumsum_len(6).max(groups.len() * cumsum_pitch(slots)));
+        }
+        for slots in [1, BUCKET, 6] {
+            assert!(divide(&[0, 1, 2, 3, 4, 5, 6], slots).len() * cumsum_pitch(slots) <= cumsum_len(6));
         }
     }
 

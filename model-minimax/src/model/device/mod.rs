@@ -40,6 +40,7 @@ use grouped_gemm::MoeDims;
 
 /// The tokens that a layer with sparse attention appends to its cache and attends from, all F32 and the results of their
 /// projections, normalised and rotated where that is due.
+#[cfg_attr(not(feature = "npu"), expect(dead_code, reason = "only a device reads it"))]
 pub(super) struct Step<'a> {
     /// The layer.
     pub(super) layer: usize,
@@ -59,6 +60,7 @@ pub(super) struct Step<'a> {
 
 /// Sizes of what a model has on a device.
 #[derive(Debug, Clone, Copy)]
+#[cfg_attr(not(feature = "npu"), expect(dead_code, reason = "only a device reads it"))]
 pub(super) struct Sizes {
     /// Layers with experts.
     pub(super) moe_layers: usize,
@@ -100,7 +102,9 @@ pub enum DeviceError {
         reason: String,
     },
     /// The kernels of the experts take BF16 only.
-    #[error("device {choice} runs with BF16 activations only, since the kernels of the experts take no others; found F32")]
+    #[error(
+        "device {choice} runs with BF16 activations only, since the kernels of the experts take no others; found F32"
+    )]
     Precision {
         /// The device.
         choice: DeviceChoice,
@@ -164,7 +168,7 @@ impl Device {
             DeviceChoice::Npu(number) => {
                 let open = || ascend_rt::Runtime::open(ascend_rt::Choice::Acl)?.device(*number)?.isolated();
                 let context =
-                    open().map_err(|error| DeviceError::Open { choice: choice.clone(), reason: format!("{error:#}") })?;
+                    open().map_err(|error| DeviceError::Open { choice: choice.clone(), reason: reason(&error) })?;
                 Ok(Self { choice: choice.clone(), context: Some(context) })
             }
             #[cfg(feature = "sim")]
@@ -176,6 +180,16 @@ impl Device {
             #[cfg(not(feature = "sim"))]
             other => Err(DeviceError::NotBuilt { choice: other.clone(), feature: "sim" }),
         }
+    }
+
+    /// A device that the program has opened by itself: another library, or an emulator with faults or less memory.
+    #[cfg(feature = "npu")]
+    pub fn from_context(context: ascend_rt::Context) -> Self {
+        let choice = match context.runtime().backend() {
+            ascend_rt::Backend::Acl => DeviceChoice::Npu(context.device_index()),
+            ascend_rt::Backend::Host => DeviceChoice::Sim(context.facts().soc.clone().unwrap_or_default()),
+        };
+        Self { choice, context: Some(context) }
     }
 
     /// Whether this build has what a device needs; nothing is opened.
@@ -191,6 +205,12 @@ impl Device {
         Err(DeviceError::NotBuilt { choice: choice.clone(), feature: missing })
     }
 
+    /// The context; `None` for the CPU.
+    #[cfg(feature = "npu")]
+    pub fn context(&self) -> Option<&ascend_rt::Context> {
+        self.context.as_ref()
+    }
+
     /// What was opened.
     pub fn choice(&self) -> &DeviceChoice {
         &self.choice
@@ -200,6 +220,18 @@ impl Device {
     pub fn is_cpu(&self) -> bool {
         self.choice == DeviceChoice::Cpu
     }
+}
+
+/// Why a card cannot be used, with every place where its library was looked for.
+#[cfg(feature = "npu")]
+fn reason(error: &ascend_rt::Error) -> String {
+    let mut reason = format!("{error:#}");
+    if let ascend_rt::ErrorKind::Library(error) = error.kind() {
+        for (path, why) in error.tried() {
+            reason += &format!("\n  {}: {why}", path.display());
+        }
+    }
+    reason
 }
 
 /// A context on an emulated chip.
