@@ -179,7 +179,13 @@ pub const KNOBS: &[Knob] = &[
         Some("--variant"),
         "variant that the checkpoint must be",
     ),
-    knob("DEVICE", Kind::Text, "cpu", Some("--device"), "device: cpu, npu:N (or just N), sim:SOC"),
+    knob(
+        "DEVICE",
+        Kind::Text,
+        "cpu",
+        Some("--device"),
+        "device of routed experts and sparse attention: cpu, npu:N (or just N), sim:SOC",
+    ),
     knob("TILE_FWK_DEVICE_ID", Kind::Count(0), "0", Some("--device"), "number of the NPU that --device npu means"),
     knob("LAYERS", Kind::Count(1), "all", Some("--max-layers"), "number of layers to run, from the first"),
     knob(

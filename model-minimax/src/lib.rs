@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! MiniMax-M2.7 and MiniMax-M3 (text) on the CPU, from the checkpoints as they are published: load them, generate with them,
-//! measure them, compare them with golden data. The program `model-minimax` is a thin command line over this library; the README describes it.
+//! MiniMax-M2.7 and MiniMax-M3 (text) on the CPU, a card or its emulator, from the checkpoints as they are published: load
+//! them, generate with them, measure them, compare them with golden data. The program `model-minimax` is a thin command line
+//! over this library; the README describes it.
 //!
 //! ```
 //! use std::ops::ControlFlow;
@@ -45,6 +46,7 @@
 //! 4. [`model`]: the forward pass and what is rounded in it. Its parts stand alone: [`model::norm`], [`model::rope`],
 //!    [`model::cache`], [`model::attention`], [`model::router`]. The matrix products are [`cpu_tiles`], the experts the
 //!    crate `grouped-gemm`, sparse attention the crates `msa-indexer`, `msa-sparse-decode` and `msa-main-branch`.
+//!    [`model::device`] runs the experts and the sparse attention on a card or its emulator.
 //! 5. [`mod@generate`] and [`sampling`]: the loop over anything that is a [`Decoder`](generate::Decoder), and the choice of
 //!    the next token.
 //!

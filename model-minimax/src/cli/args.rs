@@ -3,7 +3,6 @@
 //! Arguments that `ask` and `bench` share.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -13,6 +12,7 @@ use clap::{Args, ValueEnum};
 use cpu_tiles::{Level, Pool};
 use model_minimax::checkpoint::synthetic::SyntheticSpec;
 use model_minimax::config::Variant;
+use model_minimax::model::device::DeviceChoice;
 use model_minimax::model::{AttentionMode, HeadReduce, LoadMode, PREFILL_CHUNK};
 
 pub(crate) const DEFAULT_PROMPT: &str =
@@ -33,9 +33,9 @@ pub(crate) struct ModelArgs {
     #[arg(long, env = "VARIANT", default_value = "", hide_default_value = true)]
     pub(crate) variant: OrDefault<Variant>,
 
-    /// Device: cpu, npu:N or sim:SOC
+    /// Device of the routed experts and the sparse attention: cpu, npu:N or sim:SOC (such as sim:910b3)
     #[arg(long, env = "DEVICE", default_value = "cpu")]
-    pub(crate) device: Device,
+    pub(crate) device: DeviceChoice,
 
     /// Run only the first N layers [default: all]
     #[arg(long, env = "LAYERS", value_name = "N", default_value = "", hide_default_value = true)]
@@ -51,12 +51,12 @@ pub(crate) struct ModelArgs {
     #[command(flatten)]
     pub(crate) attention: AttentionArgs,
 
-    /// Accepted for compatibility; weights are never streamed to a device here
-    #[arg(long, hide = true, overrides_with = "no_streaming")]
+    /// Experts stay on the host, and those that a token needs are copied to the device [default]
+    #[arg(long, overrides_with = "no_streaming")]
     streaming: bool,
 
-    /// Accepted for compatibility, as --streaming
-    #[arg(long, hide = true)]
+    /// All experts are converted and brought to the device once, at load
+    #[arg(long, overrides_with = "streaming")]
     no_streaming: bool,
 }
 
@@ -89,7 +89,24 @@ impl ModelArgs {
         ];
         options.extend(synthetic.iter().map(|spec| option("synthetic", spec.to_string())));
         options.extend(kernels.threads.iter().map(|threads| option("threads", threads.to_string())));
+        let held = [(self.streaming, "--streaming"), (self.no_streaming, "--no-streaming")];
+        options.extend(held.iter().filter(|(given, _)| *given).map(|(_, option)| OsString::from(option)));
         options
+    }
+
+    /// Whether experts stay on the host.
+    pub(crate) fn streaming(&self) -> bool {
+        self.streaming || !self.no_streaming
+    }
+
+    /// How weights are held on the host. On the CPU, where nothing is copied anywhere, weights that are streamed are read from
+    /// the mapped file, others are packed once; `--load` says otherwise.
+    pub(crate) fn load_mode(&self) -> LoadMode {
+        match self.kernels.load_mode() {
+            LoadMode::Auto if self.device == DeviceChoice::Cpu && self.streaming => LoadMode::Mmap,
+            LoadMode::Auto if self.device == DeviceChoice::Cpu && self.no_streaming => LoadMode::Pack,
+            mode => mode,
+        }
     }
 }
 
@@ -269,90 +286,9 @@ pub(crate) fn name(value: impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-/// Where the model runs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Device {
-    Cpu,
-    Npu(u32),
-    Sim(String),
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum DeviceError {
-    #[error("unknown device {0:?}; known are cpu, npu:N (N is the number of the card) and sim:SOC")]
-    Unknown(String),
-    #[error("TILE_FWK_DEVICE_ID should be the number of an NPU, found {0:?}")]
-    BadNumber(String),
-    #[error("device {0} is not available for the model in this build; --device cpu is")]
-    NotAvailable(Device),
-}
-
-impl FromStr for Device {
-    type Err = DeviceError;
-
-    fn from_str(text: &str) -> Result<Self, DeviceError> {
-        let unknown = || DeviceError::Unknown(text.to_owned());
-        match text.split_once(':') {
-            // Nothing, as a variable may hold, means the default.
-            None if text.is_empty() || text == "cpu" => Ok(Self::Cpu),
-            // The published driver exports the number of the card and means it wherever none is given.
-            None if text == "npu" => match std::env::var("TILE_FWK_DEVICE_ID") {
-                Ok(number) if !number.is_empty() => {
-                    number.parse().map(Self::Npu).map_err(|_| DeviceError::BadNumber(number))
-                }
-                _ => Ok(Self::Npu(0)),
-            },
-            // Its DEVICE is a bare number.
-            None => text.parse().map(Self::Npu).map_err(|_| unknown()),
-            Some(("npu", number)) => number.parse().map(Self::Npu).map_err(|_| unknown()),
-            Some(("sim", soc)) if !soc.is_empty() => Ok(Self::Sim(soc.to_owned())),
-            Some(_) => Err(unknown()),
-        }
-    }
-}
-
-impl fmt::Display for Device {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Cpu => f.write_str("cpu"),
-            Self::Npu(number) => write!(f, "npu:{number}"),
-            Self::Sim(soc) => write!(f, "sim:{soc}"),
-        }
-    }
-}
-
-impl Device {
-    /// Fails unless the model can run there.
-    pub(crate) fn require_available(&self) -> Result<(), DeviceError> {
-        match self {
-            Self::Cpu => Ok(()),
-            other => Err(DeviceError::NotAvailable(other.clone())),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn devices() {
-        let known = [
-            ("cpu", Device::Cpu),
-            ("", Device::Cpu),
-            ("npu:3", Device::Npu(3)),
-            ("2", Device::Npu(2)),
-            ("sim:910b", Device::Sim("910b".to_owned())),
-        ];
-        for (text, device) in known {
-            assert_eq!(text.parse(), Ok(device), "{text}");
-        }
-        for text in ["gpu", "npu:", "npu:x", "sim:", "cpu:0", "-1"] {
-            assert_eq!(text.parse::<Device>(), Err(DeviceError::Unknown(text.to_owned())));
-        }
-        assert_eq!(Device::Cpu.require_available(), Ok(()));
-        assert_eq!(Device::Npu(1).require_available(), Err(DeviceError::NotAvailable(Device::Npu(1))));
-    }
 
     #[test]
     fn attention() {

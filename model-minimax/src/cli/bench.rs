@@ -14,6 +14,7 @@ use model_minimax::checkpoint::synthetic::SyntheticSpec;
 use model_minimax::config::{FfnKind, Variant};
 use model_minimax::generate::check_request;
 use model_minimax::knobs;
+use model_minimax::model::device::Device;
 
 use super::args::{DEFAULT_PROMPT, ModelArgs, OrDefault, name};
 use super::session::{Session, load_name};
@@ -204,7 +205,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     if args.seq.is_some() || args.route.is_some() || args.active.is_some() || args.graph_window.is_some() {
         eprintln!("note: --seq, --route, --active and --graph-window have no effect");
     }
-    args.model.device.require_available()?;
+    Device::require_built(&args.model.device)?;
     let reports = Reports::reserve(args, &arms)?;
     let variant = args.model.variant.0.unwrap_or(Variant::M27);
     let session = Session::open(&args.model, Some(SyntheticSpec::slice(variant)))?;

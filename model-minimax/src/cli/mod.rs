@@ -17,7 +17,7 @@ mod verify;
 
 use clap::{Parser, Subcommand};
 
-/// Runner of MiniMax-M2.7 and MiniMax-M3 (text): generation, benchmarks and golden parity on the CPU.
+/// Runner of MiniMax-M2.7 and MiniMax-M3 (text): generation, benchmarks and golden parity.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Cli {

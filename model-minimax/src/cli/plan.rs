@@ -12,10 +12,11 @@ use cpu_tiles::Precision;
 use cpu_tiles::probe::Bandwidth;
 use model_minimax::checkpoint::synthetic::SyntheticSpec;
 use model_minimax::config::ModelConfig;
+use model_minimax::model::device::DeviceChoice;
 use model_minimax::model::{AttentionMode, available_memory};
 use model_minimax::plan::{Chip, MemoryPlan, PlanOptions, Target, UnknownChip};
 
-use super::args::{AttentionArgs, Device, Dtype, KernelArgs, OrDefault};
+use super::args::{AttentionArgs, Dtype, KernelArgs, OrDefault};
 use super::inspect::folder;
 
 /// Far beyond any cache, yet some ten milliseconds a reading.
@@ -96,9 +97,9 @@ impl FromStr for PlanDevice {
     fn from_str(text: &str) -> Result<Self, UnknownChip> {
         match (text.parse(), Chip::find(text)) {
             (_, Ok(chip)) => Ok(Self::Card(chip)),
-            (Ok(Device::Cpu), _) => Ok(Self::Cpu),
-            (Ok(Device::Sim(soc)), _) => Chip::find(&soc).map(Self::Card),
-            (Ok(Device::Npu(_)), _) => Chip::find("910b").map(Self::Card),
+            (Ok(DeviceChoice::Cpu), _) => Ok(Self::Cpu),
+            (Ok(DeviceChoice::Sim(soc)), _) => Chip::find(&soc).map(Self::Card),
+            (Ok(DeviceChoice::Npu(_)), _) => Chip::find("910b").map(Self::Card),
             (Err(_), Err(unknown)) => Err(unknown),
         }
     }

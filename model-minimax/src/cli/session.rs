@@ -10,6 +10,7 @@ use grouped_gemm::Activation;
 use model_minimax::checkpoint::Checkpoint;
 use model_minimax::checkpoint::synthetic::{SyntheticSpec, default_cache_dir, ensure};
 use model_minimax::config::{HiddenAct, ModelConfig, StopIds, Variant};
+use model_minimax::model::device::Device;
 use model_minimax::model::{LoadMode, LoadOptions, Model};
 
 use super::args::{Dtype, Load, ModelArgs, name};
@@ -23,6 +24,7 @@ pub(crate) struct Session {
     synthetic: Option<SyntheticSpec>,
     level: Level,
     pool: Arc<Pool>,
+    device: Device,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +46,7 @@ impl Session {
     /// Opens the checkpoint that the arguments name, headers only; without one, makes or finds the synthetic checkpoint
     /// `fallback`.
     pub(crate) fn open(args: &ModelArgs, fallback: Option<SyntheticSpec>) -> anyhow::Result<Self> {
-        args.device.require_available()?;
+        let device = Device::open(&args.device)?;
         let (level, pool) = args.kernels.level_and_pool()?;
         let (dir, synthetic) = match (&args.synthetic, args.model_path(), fallback) {
             (Some(spec), _, _) => (make(spec)?, Some(spec.clone())),
@@ -68,7 +70,7 @@ impl Session {
         if let Some(layers) = args.max_layers.0 {
             config = config.with_max_layers(layers.get())?;
         }
-        Ok(Self { checkpoint, config, synthetic, level, pool })
+        Ok(Self { checkpoint, config, synthetic, level, pool, device })
     }
 
     /// Loads the weights, with a progress bar; the time is that of loading alone.
@@ -91,10 +93,15 @@ impl Session {
                 Dtype::F32 => Precision::F32,
                 Dtype::Bf16 => Precision::Bf16,
             },
-            load_mode: args.kernels.load_mode(),
+            load_mode: args.load_mode(),
             attention: args.attention.mode(),
             prefill_chunk: args.attention.prefill_chunk(),
+            device: self.device.clone(),
+            streaming: args.streaming(),
         };
+        if let Some(plan) = Model::memory_plan(&self.checkpoint, &self.config, &options)? {
+            eprintln!("{plan}");
+        }
         let start = Instant::now();
         let bar = Bytes::new("weights");
         let model = Model::load(&self.checkpoint, &self.config, &options, |done, total| bar.set(done, total))?;

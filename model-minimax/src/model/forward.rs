@@ -4,6 +4,7 @@
 
 use super::attention::attention;
 use super::cache::KvCache;
+use super::device::{Accelerator, Step};
 use super::msa::Msa;
 use super::norm::RmsNorm;
 use super::rope::Rope;
@@ -16,7 +17,7 @@ use cpu_tiles::convert::{bf16_to_f32, f32_to_bf16, round_to_bf16};
 use cpu_tiles::{Acts, Level, Pool, Precision, ShapeError, linear};
 use grouped_gemm::{Tokens, moe_ffn, moe_ffn_eager};
 use half::bf16;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Values of a task that touches each a few times.
 const TASK_VALUES: usize = 16384;
@@ -31,6 +32,8 @@ pub(super) struct Network {
     pub(super) weights: Weights,
     /// The sparse attention of the layers that have index heads.
     pub(super) msa: Option<Msa>,
+    /// What runs the routed experts and the sparse attention instead of the CPU.
+    pub(super) device: Option<Mutex<Accelerator>>,
 }
 
 /// What a model remembers of a sequence.
@@ -126,6 +129,14 @@ impl Network {
                 cache.append(pool, number, &k, &v, &[])?;
                 attention(*level, pool, cache.layer(number), config.num_attention_heads, &q, &mut out)?;
             }
+            Some((Index { q: index_q, k: index_k, q_norm, k_norm }, msa)) if let Some(mut device) = self.device() => {
+                let index_q = &heads(index_q, q_norm, msa.index_dim())?;
+                let index_k = &heads(index_k, k_norm, msa.index_dim())?;
+                let step = Step { layer: number, first, q: &q, k: &k, v: &v, index_q, index_k };
+                if let Some(choice) = device.attend(msa, &step, observe.is_there(), &mut out)? {
+                    choice.show(number, observe);
+                }
+            }
             Some((Index { q: index_q, k: index_k, q_norm, k_norm }, msa)) => {
                 cache.append(pool, number, &k, &v, &heads(index_k, k_norm, msa.index_dim())?)?;
                 let cached = cache.layer(number);
@@ -215,7 +226,12 @@ impl Network {
         route(*level, pool, &logits, &moe.bias, config.num_experts_per_tok, &mut ids, &mut weights)?;
         observe.show(Event::TopK { layer: number, ids: &ids, weights: &weights });
 
-        let mut out = self.mlps(arm, &moe.experts, tokens, &ids, &weights)?;
+        let mut out = match (self.device(), tokens) {
+            (Some(mut device), Tokens::Bf16(tokens)) => {
+                device.experts(arm, number, &moe.experts, tokens, (&ids, &weights))?
+            }
+            _ => self.mlps(arm, &moe.experts, tokens, &ids, &weights)?,
+        };
         let shared = match &moe.shared {
             Some(shared) => Some(self.mlp(arm, shared, tokens, count)?),
             None => None,
@@ -230,6 +246,11 @@ impl Network {
             });
         }
         Ok(out)
+    }
+
+    /// What runs on a device. A panic in it leaves nothing behind that the next call would trust.
+    fn device(&self) -> Option<MutexGuard<'_, Accelerator>> {
+        self.device.as_ref().map(|device| device.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// One MLP on all of `count` tokens.

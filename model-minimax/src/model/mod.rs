@@ -15,6 +15,7 @@
 
 pub mod attention;
 pub mod cache;
+pub mod device;
 mod forward;
 mod msa;
 pub mod norm;
@@ -25,18 +26,19 @@ pub mod verify;
 mod weights;
 
 use crate::bench::{Arm, BenchDecoder};
-use crate::checkpoint::{Checkpoint, CheckpointError, LoadReport};
+use crate::checkpoint::{Checkpoint, CheckpointError, FfnTensors, LayerTensors, LoadReport, ModelTensors};
 use crate::config::{HiddenAct, LayerConfig, ModelConfig};
 use crate::generate::Decoder;
 use cache::{CacheError, CacheShape, KvCache};
 use cpu_tiles::{Level, Pool, Precision, ShapeError};
+use device::{Accelerator, Device, DeviceError, MemoryPlan, Sizes};
 use forward::{Network, Observer, Sequence};
-use grouped_gemm::Activation;
+use grouped_gemm::{Activation, MoeDims};
 use msa::Msa;
 use rope::Rope;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
-use weights::{Loader, linear_bytes};
+use std::sync::{Arc, Mutex};
+use weights::{LinearBytes, Loader, linear_bytes};
 
 pub use msa_indexer::HeadReduce;
 
@@ -80,10 +82,15 @@ pub struct LoadOptions {
     /// Tokens that go through the layers together; a longer prompt is cut, which bounds the memory of a prefill. Results do
     /// not depend on it.
     pub prefill_chunk: NonZeroUsize,
+    /// Where routed experts and sparse attention run.
+    pub device: Device,
+    /// Whether the experts stay on the host and are copied to the device when they are used; otherwise all are brought there
+    /// at load. Results do not depend on it, and the CPU does not read it.
+    pub streaming: bool,
 }
 
 impl LoadOptions {
-    /// BF16 activations, weights packed if memory allows, sparse attention as the model means it.
+    /// On the CPU: BF16 activations, weights packed if memory allows, sparse attention as the model means it.
     pub fn new(level: Level, pool: Arc<Pool>) -> Self {
         Self {
             level,
@@ -92,6 +99,8 @@ impl LoadOptions {
             load_mode: LoadMode::Auto,
             attention: AttentionMode::Msa(HeadReduce::PerKvHead),
             prefill_chunk: PREFILL_CHUNK,
+            device: Device::cpu(),
+            streaming: true,
         }
     }
 }
@@ -140,6 +149,9 @@ pub enum ModelError {
     /// The chosen blocks could not be attended to, by several queries.
     #[error("main branch: {0}")]
     MainBranch(#[from] msa_main_branch::Error),
+    /// The device cannot run the model, or has failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
 }
 
 /// An intermediate result of a forward pass, one row per token.
@@ -219,12 +231,26 @@ pub struct Model {
 }
 
 impl Model {
+    /// What of the model would lie on the device of `options`: `None` on the CPU. Headers are read, nothing is allocated.
+    ///
+    /// # Errors
+    /// [`ModelError::Checkpoint`] if the checkpoint does not fit the configuration, [`ModelError::Device`] if the device cannot
+    /// run the model. Too little memory is no error here.
+    pub fn memory_plan(
+        checkpoint: &Checkpoint,
+        config: &ModelConfig,
+        options: &LoadOptions,
+    ) -> Result<Option<MemoryPlan>, ModelError> {
+        let (tensors, _) = checkpoint.model_tensors(config)?;
+        Ok(device_plan(&tensors, config, options, msa_of(config, options.attention).as_ref())?)
+    }
+
     /// Loads the layers of `checkpoint` that `config` names. `progress` is told the bytes done and the bytes of all linear
     /// layers, as stored. The arm is [`Arm::Fused`] until [`BenchDecoder::set_arm`] says otherwise.
     ///
     /// # Errors
     /// [`ModelError::Checkpoint`] if the checkpoint does not fit the configuration, [`ModelError::Tiles`] when memory
-    /// runs out.
+    /// runs out, [`ModelError::Device`] if the device cannot run the model or has too little memory.
     pub fn load(
         checkpoint: &Checkpoint,
         config: &ModelConfig,
@@ -232,11 +258,12 @@ impl Model {
         mut progress: impl FnMut(u64, u64),
     ) -> Result<Self, ModelError> {
         let (tensors, report) = checkpoint.model_tensors(config)?;
-        let reduce = match options.attention {
-            AttentionMode::Msa(reduce) => Some(reduce),
-            AttentionMode::Dense => None,
-        };
-        let (stored, packed) = linear_bytes(&tensors, reduce.is_some());
+        let msa = msa_of(config, options.attention);
+        let plan = device_plan(&tensors, config, options, msa.as_ref())?;
+        let LinearBytes { stored, packed, packed_experts } = linear_bytes(&tensors, msa.is_some());
+        // The experts that a device has need no memory here, those that are streamed there about as much as packed ones.
+        let on_device = plan.is_some();
+        let packed = packed + if on_device && !options.streaming { 0 } else { packed_experts };
         let load_mode = match options.load_mode {
             LoadMode::Auto if available_memory().is_some_and(|available| packed <= available / 2) => LoadMode::Pack,
             LoadMode::Auto => LoadMode::Mmap,
@@ -247,7 +274,8 @@ impl Model {
             level: options.level,
             pool: &options.pool,
             pack: load_mode == LoadMode::Pack,
-            index: reduce.is_some(),
+            pack_experts: !on_device,
+            index: msa.is_some(),
             norm: config.norm,
             eps: config.rms_norm_eps,
             activation: match config.hidden_act {
@@ -260,12 +288,19 @@ impl Model {
             },
         };
         let weights = loader.load(tensors)?;
+        let device = match plan {
+            None => None,
+            Some(plan) => {
+                let keep = load_mode == LoadMode::Pack;
+                Accelerator::new(&options.device, options, plan, config, &weights.layers, msa.as_ref(), keep)?
+            }
+        };
         let layers = &config.layers[..config.num_hidden_layers];
-        let msa = |layer: &LayerConfig| layer.msa().zip(reduce);
+        let index_dim = |layer: &LayerConfig| msa.as_ref().and(layer.msa()).map_or(0, |msa| msa.index_dim);
         let shape = CacheShape {
             kv_heads: config.num_key_value_heads,
             head_dim: config.head_dim,
-            index_dims: layers.iter().map(|layer| msa(layer).map_or(0, |(msa, _)| msa.index_dim)).collect(),
+            index_dims: layers.iter().map(index_dim).collect(),
             max_tokens: config.max_position_embeddings,
         };
         Ok(Self {
@@ -279,13 +314,13 @@ impl Model {
             report,
             logits: vec![0.0; config.vocab_size],
             network: Network {
-                // All layers have the same one.
-                msa: layers.iter().find_map(msa).map(|(msa, reduce)| Msa::new(config, msa, reduce)),
+                msa,
                 config: config.clone(),
                 level: options.level,
                 pool: Arc::clone(&options.pool),
                 precision: options.precision,
                 weights,
+                device: device.map(Mutex::new),
             },
         })
     }
@@ -411,6 +446,41 @@ impl BenchDecoder for Model {
         });
         (weights.stored_bytes_of_token(config.num_experts_per_tok) + cached.sum::<usize>() * value_bytes) as u64
     }
+}
+
+/// The sparse attention that is the same in all layers that have it.
+fn msa_of(config: &ModelConfig, attention: AttentionMode) -> Option<Msa> {
+    let AttentionMode::Msa(reduce) = attention else { return None };
+    let layers = &config.layers[..config.num_hidden_layers];
+    layers.iter().find_map(LayerConfig::msa).map(|msa| Msa::new(config, msa, reduce))
+}
+
+/// What of a model would lie on its device.
+fn device_plan(
+    tensors: &ModelTensors,
+    config: &ModelConfig,
+    options: &LoadOptions,
+    msa: Option<&Msa>,
+) -> Result<Option<MemoryPlan>, DeviceError> {
+    if options.device.is_cpu() {
+        return Ok(None);
+    }
+    let experts = |layer: &LayerTensors| match &layer.ffn {
+        FfnTensors::Moe(moe) => moe
+            .experts
+            .first()
+            .map(|expert| (moe.experts.len(), [expert.gate.cols, expert.gate.rows], expert.gate.format)),
+        FfnTensors::Dense(_) => None,
+    };
+    let experts: Vec<_> = tensors.layers.iter().filter_map(experts).collect();
+    let sizes = Sizes {
+        moe_layers: experts.len(),
+        experts: experts.first().map(|&(experts, [hidden, intermediate], format)| {
+            (MoeDims { experts, hidden, intermediate, activation: Activation::Silu }, format)
+        }),
+        msa_layers: tensors.layers.iter().filter(|layer| layer.index.is_some()).count(),
+    };
+    Accelerator::plan(&options.device, config, options, msa, &sizes)
 }
 
 /// Bytes of memory that can be had without swapping, if the system says.

@@ -19,9 +19,9 @@ use msa_sparse_decode::{BlockIds, Cache, DecodeBatch, DecodeDims, Queries, spars
 /// The sparse attention of a model: the sizes of its operators.
 #[derive(Debug)]
 pub(super) struct Msa {
-    indexer: IndexerDims,
-    decode: DecodeDims,
-    prefill: AttentionDims,
+    pub(super) indexer: IndexerDims,
+    pub(super) decode: DecodeDims,
+    pub(super) prefill: AttentionDims,
 }
 
 /// The blocks chosen for some queries.
@@ -40,6 +40,12 @@ pub(super) struct Choice {
 }
 
 impl Choice {
+    /// `ids` are `[queries, lists, top_k]`, `scores` `[queries, lists, blocks]` or nothing.
+    #[cfg(feature = "npu")]
+    pub(super) fn new(msa: &Msa, lists: usize, ids: Vec<i32>, scores: Vec<f32>, blocks: usize) -> Self {
+        Self { kv_heads: msa.prefill.kv_heads, lists, top_k: msa.indexer.topk.min(blocks), ids, blocks, scores }
+    }
+
     pub(super) fn show(&self, layer: usize, observe: &mut Observer<'_>) {
         let &Self { kv_heads, lists, top_k, blocks, .. } = self;
         if !self.scores.is_empty() {

@@ -201,12 +201,11 @@ pub fn run(dir: &Path, options: &ParityOptions) -> Result<ParityReport, ParityEr
         let expected = Expected::read(&folder)?;
         for precision in [Precision::F32, Precision::Bf16] {
             let load = LoadOptions {
-                level: options.level,
-                pool: Arc::clone(&options.pool),
                 precision,
                 load_mode: options.load_mode,
                 attention: options.attention,
                 prefill_chunk: options.prefill_chunk,
+                ..LoadOptions::new(options.level, Arc::clone(&options.pool))
             };
             let mut model = Model::load(&checkpoint, &config, &load, |_, _| ())?;
             model.set_arm(options.arm);

@@ -81,6 +81,43 @@ impl RowMajor {
     }
 }
 
+/// The values of a row-major weight, as a checkpoint stores them.
+#[cfg(feature = "npu")]
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum StoredValues<'a> {
+    F32(#[expect(dead_code, reason = "there is no kernel for them")] &'a [f32]),
+    Bf16(&'a [bf16]),
+    Fp8Block { codes: &'a [F8E4M3], scales: &'a [f32] },
+    Mxfp8 { codes: &'a [F8E4M3], scales: &'a [E8M0] },
+}
+
+#[cfg(feature = "npu")]
+impl Values {
+    fn stored(&self) -> StoredValues<'_> {
+        match self {
+            Self::F32(values) => StoredValues::F32(values.get()),
+            Self::Bf16(values) => StoredValues::Bf16(values.get()),
+            Self::Fp8Block { codes, scales } => StoredValues::Fp8Block { codes: codes.get(), scales: scales.get() },
+            Self::Mxfp8 { codes, scales } => StoredValues::Mxfp8 { codes: codes.get(), scales: scales.get() },
+        }
+    }
+
+    /// Lets the pages of the mapped file go, which are read again if they are needed.
+    fn release(&self) {
+        fn release<T>(elements: &Elements<T>) {
+            if let Elements::InFile(tensor) = elements {
+                tensor.release();
+            }
+        }
+        match self {
+            Self::F32(values) => release(values),
+            Self::Bf16(values) => release(values),
+            Self::Fp8Block { codes, scales } => (release(codes), release(scales)).0,
+            Self::Mxfp8 { codes, scales } => (release(codes), release(scales)).0,
+        }
+    }
+}
+
 /// A linear layer `[out, in]`.
 #[derive(Debug)]
 pub(crate) struct Linear {
@@ -127,6 +164,33 @@ impl Mlp {
 pub(crate) struct Mlps {
     pub(crate) dims: MoeDims,
     mlps: Vec<Mlp>,
+}
+
+#[cfg(feature = "npu")]
+impl Mlps {
+    /// Gate, up and down of one of them, unless they are packed.
+    pub(crate) fn stored(&self, index: usize) -> Option<[StoredValues<'_>; 3]> {
+        let Mlp { gate, up, down } = self.mlps.get(index)?;
+        let [gate, up, down] = [gate, up, down].map(|linear| match &linear.form {
+            Form::InPlace(weight) => Some(weight.values.stored()),
+            Form::Packed(_) => None,
+        });
+        Some([gate?, up?, down?])
+    }
+
+    /// How their weights are stored.
+    pub(crate) fn format(&self) -> Format {
+        self.mlps.first().map_or(Format::F32, |mlp| mlp.gate.weight().format())
+    }
+
+    /// Lets the pages of their mapped files go: they have been copied elsewhere.
+    pub(crate) fn release(&self) {
+        for linear in self.mlps.iter().flat_map(|Mlp { gate, up, down }| [gate, up, down]) {
+            if let Form::InPlace(weight) = &linear.form {
+                weight.values.release();
+            }
+        }
+    }
 }
 
 impl Mlps {
@@ -243,6 +307,8 @@ pub(crate) struct Loader<'a> {
     pub(crate) pool: &'a Pool,
     /// Whether to pack; otherwise weights are used in place.
     pub(crate) pack: bool,
+    /// Whether to pack the routed experts, too.
+    pub(crate) pack_experts: bool,
     /// Whether index heads are of use; otherwise they are left out.
     pub(crate) index: bool,
     pub(crate) norm: NormKind,
@@ -297,7 +363,13 @@ impl Loader<'_> {
         Ok(Moe {
             router,
             bias: bias.as_f32().expect(CHECKED).into_owned(),
-            experts: self.mlps(experts)?,
+            experts: {
+                let pack = self.pack;
+                self.pack &= self.pack_experts;
+                let experts = self.mlps(experts);
+                self.pack = pack;
+                experts?
+            },
             shared: shared.map(|mlp| self.mlps(vec![mlp])).transpose()?,
         })
     }
@@ -356,30 +428,47 @@ fn unscaled(weight: Tensor, format: Format) -> LinearTensors {
     LinearTensors { format, weight, scale: None, rows, cols }
 }
 
-/// Bytes of all linear layers: as stored, and packed. `index` as in the loader.
-pub(crate) fn linear_bytes(tensors: &ModelTensors, index: bool) -> (u64, u64) {
-    let ModelTensors { layers, lm_head, .. } = tensors;
-    let (mut stored, mut packed) = (0, 0);
-    let mut add = |tensors: &LinearTensors| {
+/// Bytes of linear layers.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct LinearBytes {
+    /// All, as stored.
+    pub(crate) stored: u64,
+    /// All but routed experts, packed.
+    pub(crate) packed: u64,
+    /// Routed experts, packed.
+    pub(crate) packed_experts: u64,
+}
+
+impl LinearBytes {
+    fn add(&mut self, tensors: &LinearTensors, is_expert: bool) {
         let bytes = tensors.byte_len();
         let padded = tensors.rows.next_multiple_of(PANEL) * tensors.cols.next_multiple_of(4);
-        stored += bytes as u64;
-        packed += (bytes + (padded - tensors.rows * tensors.cols) * tensors.weight.dtype().bits() / 8) as u64;
-    };
-    add(&unscaled(lm_head.clone(), Format::Bf16));
+        let packed = (bytes + (padded - tensors.rows * tensors.cols) * tensors.weight.dtype().bits() / 8) as u64;
+        self.stored += bytes as u64;
+        *(if is_expert { &mut self.packed_experts } else { &mut self.packed }) += packed;
+    }
+}
+
+/// Bytes of all linear layers. `index` as in the loader.
+pub(crate) fn linear_bytes(tensors: &ModelTensors, index: bool) -> LinearBytes {
+    let ModelTensors { layers, lm_head, .. } = tensors;
+    let mut bytes = LinearBytes::default();
+    bytes.add(&unscaled(lm_head.clone(), Format::Bf16), false);
     for layer in layers {
-        [&layer.q, &layer.k, &layer.v, &layer.o].into_iter().for_each(&mut add);
-        if let Some(index) = layer.index.as_ref().filter(|_| index) {
-            [&index.q, &index.k].into_iter().for_each(&mut add);
-        }
-        let mut mlp = |mlp: &MlpTensors| [&mlp.gate, &mlp.up, &mlp.down].into_iter().for_each(&mut add);
+        let index = layer.index.as_ref().filter(|_| index).map(|index| [&index.q, &index.k]);
+        let attention = [&layer.q, &layer.k, &layer.v, &layer.o].into_iter().chain(index.into_iter().flatten());
+        attention.for_each(|linear| bytes.add(linear, false));
+        let mut mlp = |mlp: &MlpTensors, is_expert| {
+            [&mlp.gate, &mlp.up, &mlp.down].into_iter().for_each(|linear| bytes.add(linear, is_expert));
+        };
         match &layer.ffn {
-            FfnTensors::Dense(dense) => mlp(dense),
+            FfnTensors::Dense(dense) => mlp(dense, false),
             FfnTensors::Moe(moe) => {
-                moe.experts.iter().chain(&moe.shared).for_each(&mut mlp);
-                add(&unscaled(moe.router.clone(), Format::F32));
+                moe.experts.iter().for_each(|expert| mlp(expert, true));
+                moe.shared.iter().for_each(|shared| mlp(shared, false));
+                bytes.add(&unscaled(moe.router.clone(), Format::F32), false);
             }
         }
     }
-    (stored, packed)
+    bytes
 }

@@ -97,7 +97,7 @@ fn variables_set_the_defaults_of_flags_and_are_checked_like_them() {
         ("ATTENTION", "all", 2, "--attention"),
         ("INDEXER", "all", 2, "--indexer"),
         ("PREFILL_CHUNK", "0", 2, "--prefill-chunk"),
-        ("DEVICE", "0", 1, "device npu:0 is not available for the model in this build"),
+        ("DEVICE", "card", 2, "unknown device \"card\""),
         ("MODEL_PATH", "nowhere", 1, "nowhere"),
         ("REPORT_DIR", "no/such/folder", 1, "no/such/folder/bench_latest_eager.json cannot be written"),
         ("PYPTO_SWIGLU_ALPHA", "-1", 1, "PYPTO_SWIGLU_ALPHA should be number > 0, found \"-1\""),
@@ -145,14 +145,64 @@ fn ask_without_a_checkpoint_says_how_to_give_one() {
 
 #[test]
 fn devices_that_the_model_cannot_use_are_refused() {
-    for (device, name) in [("npu:1", "npu:1"), ("npu", "npu:0"), ("sim:910b", "sim:910b")] {
-        run(&["ask", "--device", device]).fails(1, &[&format!("device {name} is not available for the model")]);
+    let dir = Scratch::new();
+    // Whatever this machine has: there is no library of that name.
+    let no_library = ("ASCEND_RT_LIB", "absent/libascendcl.so");
+    for (device, variables, name) in [
+        ("npu:1", [no_library, ("TILE_FWK_DEVICE_ID", "")], "npu:1"),
+        ("npu", [no_library, ("TILE_FWK_DEVICE_ID", "")], "npu:0"),
+        ("npu", [no_library, ("TILE_FWK_DEVICE_ID", "3")], "npu:3"),
+        ("2", [no_library, ("TILE_FWK_DEVICE_ID", "3")], "npu:2"),
+    ] {
+        let outcome = program(dir.path(), &["ask", "--device", device], &variables);
+        let reasons: [&str; 2] = match cfg!(feature = "npu") {
+            true => ["absent/libascendcl.so", "cargo xtask doctor"],
+            false => ["lacks the feature `npu`", "cargo run -p model-minimax --features npu -- ask --device npu:"],
+        };
+        outcome.fails(1, &[&format!("device {name} "), reasons[0], reasons[1]]);
     }
-    let outcome = program(Scratch::new().path(), &["ask", "--device", "npu"], &[("TILE_FWK_DEVICE_ID", "3")]);
-    outcome.fails(1, &["npu:3"]);
     // Left in the environment, the variable alone does not move a run off the CPU.
-    let outcome = program(Scratch::new().path(), &["ask"], &[("TILE_FWK_DEVICE_ID", "3")]);
+    let outcome = program(dir.path(), &["ask"], &[("TILE_FWK_DEVICE_ID", "3")]);
     outcome.fails(1, &["neither --model-path nor MODEL_PATH"]);
+}
+
+#[cfg(not(feature = "sim"))]
+#[test]
+fn an_emulated_device_is_a_feature() {
+    for command in ["ask", "bench"] {
+        run(&[command, "--device", "sim:910b3"]).fails(
+            1,
+            &[
+                "device sim:910b3 is not in this build",
+                "cargo run -p model-minimax --features sim -- ask --device sim:910b3",
+            ],
+        );
+    }
+}
+
+#[cfg(feature = "sim")]
+#[test]
+fn an_emulated_device_answers_with_the_golden_ids() {
+    let model = "m3-tiny-mxfp8";
+    let path = golden(model);
+    let prompt = join(&expected_ids(model, "mini.input_ids"));
+    let ask = |more: &[&str]| {
+        let common = ["ask", "--model-path", path.to_str().unwrap(), "--prompt-ids", &prompt, "--print-ids"];
+        run(&[&common, ["--ignore-eos", "--max-new-tokens", "16"].as_slice(), more].concat())
+    };
+    for (more, lines) in [
+        (["--device", "sim:910b3", "--streaming"], ["2 buckets of 4 experts", "streamed from the host"]),
+        (["--device", "sim:Ascend950PR_9599", "--no-streaming"], ["experts of 2 layers (mxfp8)\n", "index keys"]),
+    ] {
+        let outcome = ask(&more);
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        assert_eq!(outcome.stdout.trim_end(), join(&expected_ids(model, "mini.greedy_ids")), "{more:?}");
+        for line in lines {
+            assert!(outcome.stderr.contains(line), "{line:?} is not in: {}", outcome.stderr);
+        }
+    }
+    ask(&["--device", "sim:910b9"]).fails(1, &["no chip is called \"910b9\"", "Ascend910B3", "Ascend950PR_9599"]);
+    ask(&["--device", "sim:910b3", "--dtype", "f32"]).fails(1, &["BF16 activations only", "found F32"]);
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 mod attention;
 mod cache;
+#[cfg(feature = "sim")]
+mod device;
 mod forward;
 mod m3;
 mod ops;

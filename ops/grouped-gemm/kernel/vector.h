@@ -86,7 +86,7 @@ public:
                 CrossCoreSetFlag<0, PIPE_MTE3>(kTailAmongVectors);
                 CrossCoreWaitFlag<0, PIPE_MTE2>(kTailAmongVectors);
             }
-            Combine(tiles.First(), tiles.Last());
+            Combine();
         }
     }
 
@@ -212,8 +212,8 @@ private:
     }
 
     // For each token the sum of its rows, in the order of `slots`, each times its scale, in F32. Parts of kPart columns are
-    // spread over the vector cores. Slots outside of the rows that there are count nothing.
-    __aicore__ inline void Combine(uint32_t first, uint32_t last)
+    // spread over the vector cores. Rows of experts of earlier launches are among them; slots that are no rows count nothing.
+    __aicore__ inline void Combine()
     {
         const uint32_t hidden = a_.t.hidden, choices = a_.t.choices, parts = Ceil(hidden, kPart), items = a_.t.tokens * parts;
         const uint32_t share = Ceil(items, 2 * a_.cores), begin = Min((2 * a_.core + half_) * share, items);
@@ -241,7 +241,7 @@ private:
             for (uint32_t j = 0; j < choices; j++) {
                 const uint64_t choice = static_cast<uint64_t>(token) * choices + j;
                 const int32_t slot = slots.GetValue(choice);
-                if (slot < static_cast<int32_t>(first) || slot >= static_cast<int32_t>(last)) {
+                if (slot < 0 || slot >= static_cast<int32_t>(a_.t.rows)) {
                     continue;
                 }
                 const float scale = scales.GetValue(choice);

@@ -161,7 +161,7 @@ pub struct Call<'a> {
 /// What a launch does with the result for each token: the sum of its rows in F32, in the order of `slots`.
 #[derive(Debug)]
 pub struct Combine<'a> {
-    /// `[T, k]`: rows of the result. One that is not there counts nothing.
+    /// `[T, k]`: rows of the result, also those that earlier launches have left there. One that is not there counts nothing.
     pub slots: DeviceSlice<'a, i32>,
     /// `[T, k]`: what each row is multiplied by.
     pub scales: DeviceSlice<'a, f32>,
