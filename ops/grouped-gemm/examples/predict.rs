@@ -2,8 +2,8 @@
 
 //! Predicted times of the kernel on the twin: `cargo run -p grouped-gemm --features sim --example grouped-gemm-predict`. Only the
 //! record of the launch is made, so weights need no memory. `--chip NAME`, `--layout nz|flat|fp8|mxfp8`, `--vector` for FP8
-//! weights that the vector cores multiply by their scales on every chip, a word for the shapes whose name has it,
-//! `--trace FOLDER` for timelines.
+//! weights that the vector cores multiply by their scales on every chip, `--experts N` for as many instead, a word for the
+//! shapes whose name has it, `--trace FOLDER` for timelines.
 
 use grouped_gemm::ascend_sim::cost::{Chip, Options, simulate};
 use grouped_gemm::ascend_sim::{Call, Image, Memory, Mode, Role, write_timeline};
@@ -13,6 +13,7 @@ use std::error::Error;
 use std::path::PathBuf;
 
 /// A shape: name, dims, rows of each expert.
+#[derive(Clone, Copy)]
 struct Shape {
     name: &'static str,
     dims: MoeDims,
@@ -33,7 +34,7 @@ const SHAPES: [Shape; 5] = [
 
 fn main() -> Result<(), Box<dyn Error>> {
     let (mut chip, mut layout, mut word, mut trace) = ("910b3".to_owned(), Layout::Nz, String::new(), None);
-    let mut vector = false;
+    let (mut vector, mut experts) = (false, None);
     let mut words = std::env::args().skip(1);
     while let Some(argument) = words.next() {
         let mut value = || words.next().ok_or(format!("{argument} lacks its value"));
@@ -49,14 +50,17 @@ fn main() -> Result<(), Box<dyn Error>> {
                 }
             }
             "--vector" => vector = true,
+            "--experts" => experts = Some(value()?.parse()?),
             "--trace" => trace = Some(PathBuf::from(value()?)),
             _ => word = argument,
         }
     }
     let chip = Chip::preset(&chip)?;
     for shape in SHAPES.iter().filter(|shape| shape.name.contains(&word)) {
-        println!("{} ({layout:?}) on {}", shape.name, chip.name);
-        predict(shape, layout, vector, &chip, trace.as_ref())?;
+        let mut shape = *shape;
+        shape.dims.experts = experts.unwrap_or(shape.dims.experts);
+        println!("{}, experts: {} ({layout:?}) on {}", shape.name, shape.dims.experts, chip.name);
+        predict(&shape, layout, vector, &chip, trace.as_ref())?;
     }
     Ok(())
 }
