@@ -99,7 +99,8 @@ pub fn convert_fp8_weights(dims: &MoeDims, arch: Arch, experts: &[[Coded<'_>; 3]
             }
         }
         let (gate_up, down) = (&weights[..2], &weights[2..]);
-        for (i, (parts, depth, out)) in [(gate_up, hidden, intermediate), (down, intermediate, hidden)].iter().enumerate()
+        for (i, (parts, depth, out)) in
+            [(gate_up, hidden, intermediate), (down, intermediate, hidden)].iter().enumerate()
         {
             let (to, scales) = match i {
                 0 => (&mut stored.w13, &mut stored.scales13),
@@ -268,10 +269,11 @@ fn split(scale: f32, lacks: i32) -> Option<[f16; 2]> {
     let near = f16::from_f64(wanted);
     let normal = |x: f16| x.is_normal() || x == f16::ZERO;
     let bits = near.to_bits();
-    let candidates = [bits, bits.wrapping_add(1), bits.wrapping_sub(1)].map(f16::from_bits).into_iter().flat_map(|first| {
-        let rest = f16::from_f64(wanted - first.to_f64());
-        [[first, rest], [first, f16::ZERO]]
-    });
+    let candidates =
+        [bits, bits.wrapping_add(1), bits.wrapping_sub(1)].map(f16::from_bits).into_iter().flat_map(|first| {
+            let rest = f16::from_f64(wanted - first.to_f64());
+            [[first, rest], [first, f16::ZERO]]
+        });
     candidates.into_iter().find(|&[first, rest]| {
         first.is_normal()
             && normal(rest)

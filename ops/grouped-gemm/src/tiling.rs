@@ -270,7 +270,8 @@ impl Split {
         let tail = region(if hidden.is_multiple_of(16) { 0 } else { u64::from(rows) * 32 });
         // Stages of decoded weights, where the cube core takes them from memory.
         let decoded = layout.is_fp8() && arch == Arch::DAV_2201;
-        let weights = region(u64::from(cores) * if decoded { u64::from(STAGES * (STAGE_BYTES + TILE_BYTES)) + ALIGN } else { 0 });
+        let weights =
+            region(u64::from(cores) * if decoded { u64::from(STAGES * (STAGE_BYTES + TILE_BYTES)) + ALIGN } else { 0 });
         let workspace =
             usize::try_from(at).map_err(|_| Error::TooManyRows { argument: "tokens", found: rows as usize })?;
         // With few rows, weights are all that matters: long runs of them in either layout.

@@ -37,9 +37,7 @@ fn every_part_is_needed(arch: Arch, format: Format, layout: Layout) {
     let args = Args::new().input(&x);
     let args = match &stored {
         Stored::Bf16 { w13, w2 } => args.input(w13).input(w2),
-        Stored::Fp8(stored) => {
-            args.input(&stored.w13).input(&stored.scales13).input(&stored.w2).input(&stored.scales2)
-        }
+        Stored::Fp8(stored) => args.input(&stored.w13).input(&stored.scales13).input(&stored.w2).input(&stored.scales2),
     };
     let args = args.input(&rows).input(&slots).input(&scales).buffer(&mut out).buffer(&mut combined);
     let args = args.buffer(&mut status).workspace(split.workspace).input(&tiling);
