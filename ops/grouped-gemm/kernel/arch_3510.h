@@ -234,7 +234,7 @@ public:
     __aicore__ inline void Drain() {}
     __aicore__ inline bool HasRoom() const { return false; }
     __aicore__ inline static LocalTensor<half> Tile(uint32_t, uint32_t) { return LocalTensor<half>(); }
-    __aicore__ inline void Scale(const LocalTensor<half> &, uint32_t, uint32_t, uint32_t, const LocalTensor<half> &) {}
+    __aicore__ inline void Scale(const LocalTensor<half> &, uint32_t, uint32_t, uint32_t, const LocalTensor<half> &, uint32_t, bool) {}
     __aicore__ inline void Load(const LocalTensor<bfloat16_t> &, uint32_t, uint32_t) {}
 };
 __aicore__ inline LocalTensor<half> Unpack(const LocalTensor<uint8_t> &, uint32_t, uint32_t, uint32_t) { return LocalTensor<half>(); }

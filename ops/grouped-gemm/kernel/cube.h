@@ -273,8 +273,8 @@ private:
         Open(work_, p);
         if (scales_) {
             Open(scale_, p);
-            at_ = 0;
-            part_ = 0;
+            // It need not have gone to the end of the last product, whose last tiles others may have scaled.
+            scale_.stage = work_.stage;
         }
         if (!coded_ && load_.tiles.Once()) {
             p.weights.SetL2CacheHint(CacheMode::CACHE_MODE_DISABLE);
@@ -418,8 +418,8 @@ private:
         }
         const LocalTensor<half> from = L1(kRowBytes + c.stage * kStageBytes, kStageBytes).ReinterpretCast<half>();
         const uint32_t step = at_ / arch::kStep, now = Min(arch::kPiece / arch::kStep, steps - step);
-        scaler_.Scale(from, (part_ * steps + step) * t.blocks * 2, t.blocks, now,
-                      arch::Scaler::Tile(c.stage, part_ * Ceil(depth, 128) + at_ / 128));
+        const uint32_t tile = part_ * Ceil(depth, 128) + at_ / 128;
+        scaler_.Scale(from, (part_ * steps + step) * t.blocks * 2, t.blocks, now, arch::Scaler::Tile(c.stage, tile), tile, at_ % 128 == 0);
         if (++part_ == Parts(p)) {
             part_ = 0;
             at_ += arch::kPiece;

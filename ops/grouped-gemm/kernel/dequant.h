@@ -124,10 +124,14 @@ private:
             rest = halves_.GetValue(2 * at + 1);
         }
         WaitFlag<HardEvent::MTE3_V>(kDiagonals);
-        Muls(to, Unit(), factor, static_cast<int32_t>(kFractal));
-        Muls(to[kFractal], Unit(), rest, static_cast<int32_t>(kFractal));
-        SetFlag<HardEvent::V_MTE3>(kDiagonals);
-        WaitFlag<HardEvent::V_MTE3>(kDiagonals);
+        // One factor serves many stages.
+        if (a_.t.scale_kind == 0 || static_cast<float>(factor) != factor_) {
+            factor_ = static_cast<float>(factor);
+            Muls(to, Unit(), factor, static_cast<int32_t>(kFractal));
+            Muls(to[kFractal], Unit(), rest, static_cast<int32_t>(kFractal));
+            SetFlag<HardEvent::V_MTE3>(kDiagonals);
+            WaitFlag<HardEvent::V_MTE3>(kDiagonals);
+        }
         port_.PutTile(tile, to);
         SetFlag<HardEvent::MTE3_V>(kDiagonals);
     }
@@ -283,6 +287,7 @@ private:
     GlobalTensor<half> halves_; // the scales of blocks where the cube core scales: each is two
     GlobalTensor<float> ways_;
     uint32_t half_ = 0, buffer_ = 0;
+    float factor_ = 0.0f; // of the diagonals in UB, where scales are of groups
     bool nan_ = false; // codes of the expert may be NaN
 };
 

@@ -30,11 +30,12 @@ static_assert(kTileAt + kStages * kStageTiles * kTileBytes <= kL1Bytes, "L1");
 // L0 where weights are FP8. Buffers of the product come first: 16 KB for rows and 16 KB for weights, two of each.
 constexpr uint32_t kCodedL0Bytes = 16 * 1024;
 constexpr uint32_t kHalfAt0A = 2 * kCodedL0Bytes; // two buffers of half numbers
-constexpr uint32_t kDiagonalAt = 2 * kCodedL0Bytes; // two buffers, each of two 32 x 32 matrices
+constexpr uint32_t kDiagonalAt = 2 * kCodedL0Bytes; // buffers of two 32 x 32 matrices
 constexpr uint32_t kDiagonalBytes = 4 * kFractal * sizeof(half);
+constexpr uint32_t kDiagonals = 4;
 constexpr uint32_t kCodedSumBytes = 32 * 1024;
 constexpr uint32_t kWideAt0C = 2 * kCodedSumBytes; // two buffers of scaled numbers
-static_assert(kHalfAt0A + 2 * kPieceBytes <= 64 * 1024 && kDiagonalAt + 4 * kDiagonalBytes <= 64 * 1024, "L0");
+static_assert(kHalfAt0A + 2 * kPieceBytes <= 64 * 1024 && kDiagonalAt + 2 * kDiagonals * kDiagonalBytes <= 64 * 1024, "L0");
 static_assert(kWideAt0C + 2 * 2 * kPieceBytes <= kL0CBytes, "L0C");
 
 // The cube core's side.
@@ -44,14 +45,13 @@ public:
     {
         terms_ = terms;
         // What is off the diagonal stays zero.
-        const LocalTensor<half> zero(TPosition::B2, kDiagonalAt, 4 * kDiagonalBytes / sizeof(half));
+        const LocalTensor<half> zero(TPosition::B2, kDiagonalAt, 2 * kDiagonals * kDiagonalBytes / sizeof(half));
         InitConstValueParams<half> p;
         p.repeatTimes = 1;
-        p.blockNum = 16;
+        p.blockNum = 8 * kDiagonals;
         p.dstGap = 0;
         p.initValue = static_cast<half>(0.0f);
         InitConstValue(zero, p);
-        PipeBarrier<PIPE_MTE1>();
         for (int32_t i = 0; i < 2; i++) {
             SetFlag<HardEvent::M_MTE1>(2 + i);
             SetFlag<HardEvent::M_MTE1>(4 + i);
@@ -81,12 +81,18 @@ public:
                                  (kStageTiles - tile) * kTileBytes / sizeof(half));
     }
     // Scales the piece that begins with fractal `first` of a stage: `steps` steps of 32 of K of `blocks` blocks of columns.
-    __aicore__ inline void Scale(const LocalTensor<half> &stage, uint32_t first, uint32_t blocks, uint32_t steps, const LocalTensor<half> &tile)
+    // `number`: of its tile of diagonals in the stage; `fresh`: it was not used yet.
+    __aicore__ inline void Scale(const LocalTensor<half> &stage, uint32_t first, uint32_t blocks, uint32_t steps, const LocalTensor<half> &tile,
+                                 uint32_t number, bool fresh)
     {
         const int32_t b = static_cast<int32_t>(2 + made_ % 2), slot = static_cast<int32_t>(made_ % kPieces);
         const uint32_t at = made_ % 2;
         const LocalTensor<half> l0a(TPosition::A2, kHalfAt0A + at * kPieceBytes, kPieceBytes / sizeof(half));
-        const LocalTensor<half> l0b(TPosition::B2, kDiagonalAt + at * 2 * kDiagonalBytes, 2 * kDiagonalBytes / sizeof(half));
+        if (fresh) {
+            // The buffer was last read four tiles ago, and so at least as many pieces; two pieces ago is what `b` waits for.
+            buffers_[number] = loaded_++ % kDiagonals;
+        }
+        const LocalTensor<half> l0b(TPosition::B2, kDiagonalAt + buffers_[number] * 2 * kDiagonalBytes, 2 * kDiagonalBytes / sizeof(half));
         const LocalTensor<float> wide(TPosition::CO1, kWideAt0C + at * 2 * kPieceBytes, 2 * kPieceBytes / sizeof(float));
         WaitFlag<HardEvent::M_MTE1>(b);
         LoadData2DParams p;
@@ -94,7 +100,7 @@ public:
         p.repeatTimes = static_cast<uint8_t>(2 * blocks * steps);
         p.srcStride = 1;
         LoadData(l0a, stage, p);
-        for (uint32_t i = 0; i < terms_; i++) {
+        for (uint32_t i = 0; fresh && i < terms_; i++) {
             LoadData2DParams d;
             d.startIndex = static_cast<uint16_t>(i);
             d.repeatTimes = 2;
@@ -153,7 +159,8 @@ private:
     {
         return LocalTensor<bfloat16_t>(TPosition::A1, kPieceAt + number % kPieces * kPieceBytes, kPieceBytes / sizeof(bfloat16_t));
     }
-    uint32_t terms_ = 1, made_ = 0, used_ = 0;
+    uint32_t terms_ = 1, made_ = 0, used_ = 0, loaded_ = 0;
+    uint32_t buffers_[kStageTiles] = {};
 };
 
 // The vector core's side. Where things lie in UB is the caller's.

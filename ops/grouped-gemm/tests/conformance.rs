@@ -140,6 +140,8 @@ fn problems() -> Vec<Problem> {
             // Several chunks of inputs and blocks of scales in both products, few rows and many.
             Problem::grouped("deep", format, Bf16, dims(2, 3400, 130, Silu), &[3, 17]),
             Problem::grouped("wide", format, Bf16, dims(2, 130, 1700, Silu), &[17, 3]),
+            Problem::grouped("rows_beyond_a_tile", format, Bf16, dims(3, 136, 40, OAI), &[1, 0, 150]),
+            Problem::grouped("no_rows", format, Bf16, dims(2, 40, 24, Silu), &[0, 0]),
         ]);
     }
     problems

@@ -113,6 +113,15 @@ pub(crate) struct Moe {
 }
 
 impl Moe {
+    /// Makes one code of gate, up or down of an expert NaN, if it has codes.
+    #[cfg(feature = "sim")]
+    pub(crate) fn spoil(&mut self, expert: usize, which: usize) {
+        if let Values::Fp8Block { codes, .. } | Values::Mxfp8 { codes, .. } = &mut self.experts[expert][which].values {
+            let middle = codes.len() / 2;
+            codes[middle] = F8E4M3::from_bits(0xff);
+        }
+    }
+
     /// Weights that bring ordinary tokens into the curved range of the activation, and beyond the clamp of swigluoai.
     pub(crate) fn new(dims: MoeDims, format: Format, seed: u64) -> Self {
         let spread = if dims.activation == Activation::Silu { 5.0 } else { 15.0 };

@@ -3,10 +3,12 @@
 //! What is decided on the host before a launch.
 
 use crate::fixture::dims;
+use cpu_tiles::F8E4M3;
 use grouped_gemm::ascend_rt::Arch;
-use grouped_gemm::npu::{GroupedGemmTiling, Layout, Split, Tiles};
+use grouped_gemm::npu::{self, Coded, GroupedGemmTiling, Layout, Scales, Split, Tiles, convert_fp8_weights};
 use grouped_gemm::{Activation, Error};
-use op_testkit::{fields_of, tiling};
+use half::{bf16, f16};
+use op_testkit::{fields_of, fill_f32, tiling};
 use std::process::Command;
 
 #[test]
@@ -84,6 +86,57 @@ fn the_environment_sets_the_sizes_of_tiles() {
 
 fn split(tiles: &Tiles, arch: Arch) -> Result<Split, Error> {
     Split::new(&dims(256, 3072, 1536, Activation::Silu), 2048, Layout::Nz, tiles, arch, 20)
+}
+
+/// What a weight of the first block of scales is on a device that has the cube core scale it, in units of what products
+/// lack: the two half numbers of its scale, and that power of two.
+fn stored_scale(stored: &npu::Stored) -> Option<([f64; 2], f64)> {
+    let [scales, way] = [&stored.scales13[..4], &stored.scales13[stored.scales13.len() - 8..]];
+    let lacks = f64::from(f32::from_le_bytes([way[0], way[1], way[2], way[3]]));
+    let half = |i: usize| f16::from_le_bytes([scales[i], scales[i + 1]]).to_f64();
+    (lacks != 0.0).then_some(([half(0), half(2)], lacks))
+}
+
+#[test]
+fn the_cube_core_scales_where_that_is_exact() {
+    let dims = dims(1, 1, 1, Activation::Silu);
+    let convert = |code: u8, scale: f32, other: f32| {
+        let codes = [code, 0x38].map(|bits| [F8E4M3::from_bits(bits)]);
+        let scales = [scale, other].map(|scale| [scale]);
+        let coded = |i: usize| Coded { codes: &codes[i], scales: Scales::Blocks(&scales[i]) };
+        convert_fp8_weights(&dims, Arch::DAV_2201, &[[coded(0), coded(1), coded(1)]]).unwrap()
+    };
+    let mut exact = 0;
+    let scales = fill_f32(11, 500, 1.0);
+    for &scale in &scales {
+        let scale = scale * 1e-3;
+        let Some((halves, lacks)) = stored_scale(&convert(0x38, scale, scale)) else { continue };
+        exact += 1;
+        for code in (0..=255).map(F8E4M3::from_bits).filter(|code| !code.to_f32().is_nan()) {
+            // Codes are in units of 2^-5 there. The core may round the sum either way.
+            let wanted = bf16::from_f32(code.to_f32() * scale).to_f64();
+            let sum = f64::from(code.to_f32()) / 32.0 * (halves[0] + halves[1]);
+            let near = sum as f32;
+            let others = [near.next_down(), near, near.next_up()];
+            let either = others.into_iter().filter(|x| (f64::from(*x) - sum).abs() < f64::from(near.next_up() - near));
+            for sum in either {
+                assert_eq!(bf16::from_f32(sum).to_f64() * lacks, wanted, "{scale}, {code:?}");
+            }
+        }
+    }
+    assert!(exact > 495, "{exact} of {} scales", scales.len());
+    // NaN codes, scales that are no numbers, that make weights other than normal numbers, or that lie too far apart.
+    for (code, scale, other) in [
+        (0x7f, 1.0, 1.0),
+        (0x38, f32::NAN, 1.0),
+        (0x38, 1.0, f32::INFINITY),
+        (0x38, 1e37, 1.0),
+        (0x38, 1e-37, 1e-37),
+        (0x38, 1.0, 1.234_567e-9),
+    ] {
+        assert_eq!(stored_scale(&convert(code, scale, other)), None, "{code:x}, {scale}, {other}");
+    }
+    assert_eq!(stored_scale(&convert(0x38, 1.0, 0.0)), Some(([16384.0, 0.0], 2f64.powi(-9))));
 }
 
 #[test]

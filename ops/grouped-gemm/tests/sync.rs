@@ -15,7 +15,10 @@ fn every_part_is_needed(arch: Arch, format: Format, layout: Layout) {
     // Few cores with unequal work, so that each of them goes round all rings: experts with few and with many rows, rows
     // that fit L1 and rows that do not, ragged sizes.
     let counts = [3, 150, 33, 0, 16, 2, 300];
-    let moe = Moe::new(dims(counts.len(), 520, 328, Activation::SWIGLU_OAI), format, 5);
+    let mut moe = Moe::new(dims(counts.len(), 520, 328, Activation::SWIGLU_OAI), format, 5);
+    // With FP8 weights, an expert with few rows and one with many whose weights the cube core cannot scale.
+    moe.spoil(0, 2);
+    moe.spoil(2, 0);
     let rows = cumsum(&counts);
     let n = counts.iter().sum::<usize>();
     let Rows::Bf16(x) = Rows::new(Precision::Bf16, n, 520, 6) else { unreachable!("asked for BF16") };
@@ -64,24 +67,38 @@ fn every_part_is_needed_with_fp8_on_910b() {
 }
 
 #[test]
+fn every_part_is_needed_with_scales_of_blocks_on_910b() {
+    every_part_is_needed(Arch::DAV_2201, Format::Fp8Block, Layout::Fp8Block);
+}
+
+#[test]
 fn every_part_is_needed_with_fp8_on_950() {
     every_part_is_needed(Arch::DAV_3510, Format::Mxfp8, Layout::Mxfp8);
 }
 
-/// FP8 weights give the bits of BF16 ones that were dequantised before.
+/// FP8 weights give the bits of BF16 ones that were dequantised before, whichever core multiplies them by their scales.
 #[test]
 fn fp8_weights_are_as_good_as_dequantised_ones() {
-    let counts = [3, 0, 40, 130];
+    let counts = [3, 0, 40, 130, 5];
     let rows = Rows::new(Precision::Bf16, counts.iter().sum(), 200, 6);
     for (format, layout) in [(Format::Fp8Block, Layout::Fp8Block), (Format::Mxfp8, Layout::Mxfp8)] {
-        let coded = Moe::new(dims(counts.len(), 200, 328, Activation::Silu), format, 5);
+        let mut coded = Moe::new(dims(counts.len(), 200, 328, Activation::Silu), format, 5);
+        let Stored::Fp8(stored) = Stored::new(&coded, layout, Arch::DAV_2201) else { unreachable!("it is FP8") };
+        assert_eq!(stored.scaled_by_cube(&coded.dims), [5, 5], "{format}");
+        coded.spoil(0, 1);
+        coded.spoil(3, 2);
+        let Stored::Fp8(stored) = Stored::new(&coded, layout, Arch::DAV_2201) else { unreachable!("it is FP8") };
+        assert_eq!(stored.scaled_by_cube(&coded.dims), [4, 4], "{format}");
         let dequantised = coded.dequantised();
         for chip in ["Ascend910B3", "Ascend950PR_9589"] {
             let [found, expected] = [(&coded, layout), (&dequantised, Layout::Nz)].map(|(moe, layout)| {
                 let options = Options { layout, ..Options::default() };
                 run(chip, moe, &rows, What::Grouped(&cumsum(&counts)), options).unwrap()
             });
-            assert!(found.iter().map(|x| x.to_bits()).eq(expected.iter().map(|x| x.to_bits())), "{format} on {chip}");
+            // All NaN are one.
+            let bits = |x: &f32| if x.is_nan() { u32::MAX } else { x.to_bits() };
+            assert!(found.iter().map(bits).eq(expected.iter().map(bits)), "{format} on {chip}");
+            assert!(found.iter().any(|x| x.is_nan()) && found.iter().any(|x| x.is_finite()), "{format} on {chip}");
         }
     }
 }
