@@ -12,6 +12,7 @@
 
 namespace main_branch {
 
+constexpr uint32_t kPieceRows = 64; // of a score tile in L0C
 constexpr uint32_t kSliceRows = 16; // of a vector core at a time
 // Whether weights go from the vector cores to L1, not through global memory.
 template <class T> constexpr bool kDirect = false;

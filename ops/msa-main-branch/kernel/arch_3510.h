@@ -12,6 +12,7 @@
 
 namespace main_branch {
 
+constexpr uint32_t kPieceRows = 128; // of a score tile in L0C: all, since L0A has no place where some rows are alone
 constexpr uint32_t kSliceRows = 24; // of a vector core at a time
 // Whether weights go from the vector cores to L1, not through global memory: there is room for those of two tasks, but not in
 // F32, which the cube takes so long to multiply that it makes no difference.

@@ -31,6 +31,7 @@ constexpr uint16_t kScoresFull = 0, kWeightsFull = 2, kPartFull = 4;
 constexpr uint32_t kL0Stage = 32 * 1024; // of L0A and L0B
 constexpr uint32_t kL0cStage = kPieceRows * kMaxBlock * sizeof(float);
 constexpr uint32_t kL0cPart = kStages * kL0cStage;
+static_assert(kMaxRows <= 2 * kPieceRows, "L0C");
 static_assert(kMaxRows * 256 <= kL0Stage && kMaxDim * 256 <= kL0Stage && kMaxBlock * 256 <= kL0Stage, "L0A and L0B");
 static_assert(kL0cPart + kMaxRows * kMaxDim * sizeof(float) <= kL0cBytes, "L0C");
 
@@ -221,38 +222,46 @@ private:
             LoadPage(keys_[keyStage_], k_[Page(task, slot)], task.keys[slot]);
             SetFlag<HardEvent::MTE2_MTE1>(kKeysEvent + keyStage_);
             WaitFlag<HardEvent::MTE2_MTE1>(kKeysEvent + keyStage_);
-            for (uint32_t row = 0; row < m; row += kPieceRows) {
-                const uint32_t rows = Least(kPieceRows, m - row);
-                WaitFlag<HardEvent::FIX_M>(scoreStage_);
-                for (uint32_t k = 0; k < t.head_dim; k += Sizes::kStep) {
-                    const uint32_t size = Least(Sizes::kStep, t.head_dim - k), wide = Ceil(size, Sizes::kWide);
-                    WaitFlag<HardEvent::M_MTE1>(stage_);
-                    LoadLeft(left_[stage_], queries_[k * m + row * Sizes::kWide], rows / kLane, wide, m / kLane);
-                    LoadKeys(right_[stage_], keys_[keyStage_][k * n], n / kLane, wide);
-                    SetFlag<HardEvent::MTE1_M>(stage_);
-                    WaitFlag<HardEvent::MTE1_M>(stage_);
+            // The pieces of L0C take turns, also where there is one.
+            for (uint32_t k = 0; k < t.head_dim; k += Sizes::kStep) {
+                const uint32_t size = Least(Sizes::kStep, t.head_dim - k), wide = Ceil(size, Sizes::kWide);
+                WaitFlag<HardEvent::M_MTE1>(stage_);
+                LoadLeft(left_[stage_], queries_[k * m], m / kLane, wide, m / kLane);
+                LoadKeys(right_[stage_], keys_[keyStage_][k * n], n / kLane, wide);
+                SetFlag<HardEvent::MTE1_M>(stage_);
+                WaitFlag<HardEvent::MTE1_M>(stage_);
+                int32_t piece = scoreStage_;
+                for (uint32_t row = 0; row < m; row += kPieceRows) {
+                    if (k == 0) {
+                        WaitFlag<HardEvent::FIX_M>(piece);
+                    } else {
+                        PipeBarrier<PIPE_M>();
+                    }
                     MmadParams p;
-                    p.m = static_cast<uint16_t>(rows);
+                    p.m = static_cast<uint16_t>(Least(kPieceRows, m - row));
                     // Columns beyond the keys come of what lay in L1; the vector cores overwrite them.
                     p.n = static_cast<uint16_t>(n);
                     p.k = static_cast<uint16_t>(size);
                     p.cmatrixInitVal = k == 0;
-                    if (k > 0) {
-                        PipeBarrier<PIPE_M>();
+                    Mmad(scores_[piece], left_[stage_][row * wide * Sizes::kWide], right_[stage_], p);
+                    if (k + Sizes::kStep >= t.head_dim) {
+                        SetFlag<HardEvent::M_FIX>(piece);
                     }
-                    Mmad(scores_[scoreStage_], left_[stage_], right_[stage_], p);
-                    SetFlag<HardEvent::M_MTE1>(stage_);
-                    stage_ = 1 - stage_;
+                    piece = 1 - piece;
                 }
-                SetFlag<HardEvent::M_FIX>(scoreStage_);
+                SetFlag<HardEvent::M_MTE1>(stage_);
+                stage_ = 1 - stage_;
+            }
+            SetFlag<HardEvent::MTE1_MTE2>(kKeysEvent + keyStage_);
+            keyStage_ = 1 - keyStage_;
+            for (uint32_t row = 0; row < m; row += kPieceRows) {
+                const uint32_t rows = Least(kPieceRows, m - row);
                 WaitFlag<HardEvent::M_FIX>(scoreStage_);
                 StoreRows(scratch_.scores[(ring * kMaxRows + row) * s_->pitch + slot * s_->block16], scores_[scoreStage_],
                           Least(rows, task.rows - row), rows, n, s_->pitch);
                 SetFlag<HardEvent::FIX_M>(scoreStage_);
                 scoreStage_ = 1 - scoreStage_;
             }
-            SetFlag<HardEvent::MTE1_MTE2>(kKeysEvent + keyStage_);
-            keyStage_ = 1 - keyStage_;
         }
         if (task.last != 0) {
             SetFlag<HardEvent::MTE1_MTE2>(kQueriesEvent);

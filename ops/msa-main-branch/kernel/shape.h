@@ -14,7 +14,6 @@ using namespace AscendC;
 
 constexpr uint32_t kLane = 16; // rows and columns of a fractal of L0C
 constexpr uint32_t kMaxRows = 128; // of an item
-constexpr uint32_t kPieceRows = 64; // of a score tile in L0C
 constexpr uint32_t kHalfRows = kMaxRows / 2; // of a vector core
 constexpr uint32_t kMaxDim = 128;
 constexpr uint32_t kMaxBlock = 128;

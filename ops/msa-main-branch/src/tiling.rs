@@ -193,10 +193,10 @@ pub struct Use {
 /// architecture. The kernel asserts the same sums when it is compiled. [`budget`] is that of BF16 and F16.
 #[must_use]
 pub fn budget_of(arch: Arch, dtype: Dtype) -> Option<[Use; 5]> {
-    // What there is, and rows that a vector core works on at once.
-    let ([l1_all, l0c_all, ub_all], slice_rows) = match arch.number() {
-        2201 => ([(512 << 10) - 256, 128 << 10, (184 << 10) - 256], 16),
-        3510 => ([512 << 10, 256 << 10, 248 << 10], 24),
+    // What there is, rows of scores in L0C, and rows that a vector core works on at once.
+    let ([l1_all, l0c_all, ub_all], piece_rows, slice_rows) = match arch.number() {
+        2201 => ([(512 << 10) - 256, 128 << 10, (184 << 10) - 256], 64, 16),
+        3510 => ([512 << 10, 256 << 10, 248 << 10], 128, 24),
         _ => return None,
     };
     let (keys, bytes) = task_keys(dtype);
@@ -213,7 +213,7 @@ pub fn budget_of(arch: Arch, dtype: Dtype) -> Option<[Use; 5]> {
         item("L1", l1, l1_all),
         item("L0A", 64 << 10, 64 << 10),
         item("L0B", 64 << 10, 64 << 10),
-        item("L0C", 128 << 10, l0c_all),
+        item("L0C", 4 * (2 * piece_rows * BLOCK + ITEM_ROWS * HEAD_DIM), l0c_all),
         item("UB", ub, ub_all),
     ])
 }

@@ -114,6 +114,50 @@ fn ids_and_pages_that_are_none_and_blind_queries_are_reported() {
     }
 }
 
+/// A refusal names the argument; nothing is queued.
+#[test]
+fn calls_that_do_not_fit_their_plan_are_refused() {
+    let _order = Order::new(Mode::Fast);
+    let stream = context(CHIPS[0]).stream().unwrap();
+    let wide = stream.upload(&[1.0f32; 5 * 2 * 16]).unwrap();
+    let bf16s = stream.upload(&[bf16::ONE; 5 * 2 * 16]).unwrap();
+    let keys = stream.upload(&[bf16::ONE; 3 * 8 * 16]).unwrap();
+    let ids = stream.upload(&[0; 4]).unwrap();
+    let (mut out, mut seen) = (stream.upload(&[0.0f32; 5 * 2 * 16]).unwrap(), stream.upload(&[0; 5]).unwrap());
+    let good = Inputs::Bf16 { query: (&bf16s).into(), keys: (&keys).into(), values: (&keys).into() };
+    // Lengths of the table and of the lists, where there are any.
+    let mut refusal = |layout, lists, inputs, start, table: Option<usize>, list: Option<usize>| {
+        let kind = npu::Kind { n: 5, dtype: Dtype::Bf16, layout, lists, topk: 2 };
+        let mut plan = Plan::new(&stream, &DIMS, &kind).unwrap();
+        let [table, block_ids] = [table, list].map(|len| len.map(|len| ids.slice(..len).unwrap()));
+        let call = Call { inputs, start, table, block_ids, out: (&mut out).into(), seen: (&mut seen).into() };
+        plan.launch(&stream, call).unwrap_err()
+    };
+    let (plain, paged, all, shared) = (Layout::Plain, Layout::Paged, Lists::All, Lists::Shared);
+    let other = |error: Error| match error {
+        Error::OtherPlan { argument, .. } => argument,
+        error => panic!("{error}"),
+    };
+    let of_f32 = Inputs::F32 { query: (&wide).into(), keys: (&wide).into(), values: (&wide).into() };
+    assert_eq!(other(refusal(plain, all, of_f32, 19, None, None)), "inputs");
+    assert_eq!(other(refusal(plain, all, good, 19, Some(3), None)), "table");
+    assert_eq!(other(refusal(paged, all, good, 19, None, None)), "table");
+    assert_eq!(other(refusal(plain, all, good, 19, None, Some(2))), "block_ids");
+    assert_eq!(other(refusal(plain, shared, good, 19, None, None)), "block_ids");
+    let short = Inputs::Bf16 { query: keys.slice(..80).unwrap(), keys: (&keys).into(), values: (&keys).into() };
+    let uneven = Inputs::Bf16 { query: (&bf16s).into(), keys: (&keys).into(), values: keys.slice(..16).unwrap() };
+    for (argument, inputs, list) in [("block_ids", good, 3), ("query", short, 2), ("values", uneven, 2)] {
+        let message = refusal(plain, shared, inputs, 19, None, Some(list)).to_string();
+        assert!(message.contains(&format!("`{argument}`")), "{message}");
+    }
+    let error = refusal(plain, all, good, 20, None, None);
+    assert!(matches!(error, Error::TooFewTokens { start: 20, queries: 5, found: 24 }), "{error}");
+    let error = refusal(paged, all, good, 20, Some(3), None);
+    assert!(matches!(error, Error::BlockTable { expected: 4, found: 3 }), "{error}");
+    let error = refusal(plain, all, good, usize::MAX, None, None);
+    assert!(matches!(error, Error::DeviceSize { what: "positions", .. }), "{error}");
+}
+
 #[test]
 fn a_plan_is_for_masks_or_for_positions() {
     let _order = Order::new(Mode::Fast);

@@ -173,8 +173,8 @@ fn each_synchronisation_is_missed_on_3510() {
 fn a_prompt_is_predicted_to_use_its_share_of_the_cube() {
     const N: usize = 4096;
     // Cores, clock in GHz; per format: products per cycle and core, and the share.
-    let b3 = (Arch::DAV_2201, "910b3", 20, 1.8, [(Kind::Bf16, 4096.0, 0.48), (Kind::F32, 1024.0, 0.85)]);
-    let pr = (Arch::DAV_3510, "950pr", 32, 1.65, [(Kind::Bf16, 4096.0, 0.5), (Kind::F32, 256.0, 0.9)]);
+    let b3 = (Arch::DAV_2201, "910b3", 20, 1.8, [(Kind::Bf16, 4096.0, 0.53), (Kind::F32, 1024.0, 0.93)]);
+    let pr = (Arch::DAV_3510, "950pr", 32, 1.65, [(Kind::Bf16, 4096.0, 0.52), (Kind::F32, 256.0, 0.97)]);
     for (arch, chip, cores, clock, kinds) in [b3, pr] {
         let image = image(blobs(), arch, twin_origin());
         let chip_of = Chip::preset(chip).unwrap();
