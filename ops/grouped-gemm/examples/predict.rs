@@ -36,16 +36,14 @@ const SMALL: [Shape; 2] = [shape("few rows", 40, 512, 512, 8), shape("many rows"
 const LAYOUTS: [(&str, Layout); 4] =
     [("BF16 nz", Layout::Nz), ("BF16 flat", Layout::Flat), ("FP8 128x128", Layout::Fp8Block), ("MXFP8", Layout::Mxfp8)];
 
+/// Of the fields of [`Tiles`].
+const KNOBS: [&str; 5] = ["PYPTO_MM1_N", "PYPTO_MM1_K", "PYPTO_MM2_N", "PYPTO_MM2_K", "PYPTO_VEC_TILE"];
+
 /// The sizes of tiles that the environment asks for.
 fn tiles() -> Result<Tiles, String> {
     let mut tiles = Tiles::default();
-    for (knob, value) in [
-        ("PYPTO_MM1_N", &mut tiles.mm1_n),
-        ("PYPTO_MM1_K", &mut tiles.mm1_k),
-        ("PYPTO_MM2_N", &mut tiles.mm2_n),
-        ("PYPTO_MM2_K", &mut tiles.mm2_k),
-        ("PYPTO_VEC_TILE", &mut tiles.vector),
-    ] {
+    let Tiles { mm1_n, mm1_k, mm2_n, mm2_k, vector } = &mut tiles;
+    for (knob, value) in KNOBS.into_iter().zip([mm1_n, mm1_k, mm2_n, mm2_k, vector]) {
         match std::env::var(knob) {
             Ok(text) if !text.is_empty() => {
                 *value = text.parse().map_err(|_| format!("{knob}={text:?}: expected a whole number"))?;
@@ -73,16 +71,22 @@ fn main() -> std::process::ExitCode {
 fn one(report: &mut Report, variant: &str, layout: Layout, (name, dims, rows): &Shape) -> Result<(), Error> {
     let all = dims.experts * rows;
     let cores = report.chip().cube_cores;
-    let split = tiles().map_err(Error::from).and_then(|tiles| {
-        let fitting = Split::new(dims, u32::try_from(all)?, layout, &tiles, report.arch(), cores);
-        fitting.map_err(|error| format!("{error}; {tiles:?}").into())
-    });
-    let split = match split {
-        Ok(split) => split,
-        Err(error) => {
-            report.refuse(&format!("{variant}, {name}"), &error);
+    let tiles = match tiles() {
+        Ok(tiles) => tiles,
+        Err(reason) => {
+            report.refuse(variant, &reason);
             return Ok(());
         }
+    };
+    let split = match Split::new(dims, u32::try_from(all)?, layout, &tiles, report.arch(), cores) {
+        Ok(split) => split,
+        Err(error @ (grouped_gemm::Error::Budget { knob, .. } | grouped_gemm::Error::Tile { knob, .. })) => {
+            let Tiles { mm1_n, mm1_k, mm2_n, mm2_k, vector } = tiles;
+            let value = KNOBS.iter().zip([mm1_n, mm1_k, mm2_n, mm2_k, vector]).find(|(name, _)| **name == knob);
+            report.refuse(variant, &format!("{knob}={}: {error}", value.map_or(0, |(_, value)| value)));
+            return Ok(());
+        }
+        Err(error) => return Err(error.into()),
     };
     let image = report.image(npu::blobs(), npu::twin_origin())?;
     let cumsum: Vec<i32> = (0..=dims.experts).map(|e| (e * rows) as i32).collect();
