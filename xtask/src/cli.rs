@@ -3,6 +3,7 @@
 //! The command line.
 
 use std::fmt;
+use std::path::PathBuf;
 
 pub(crate) const HELP: &str = "\
 Tasks of the workspace.
@@ -11,6 +12,8 @@ usage: cargo xtask <verb> [options]
 
   test     run all tests, then print a table op x backend x level and the totals
   build    build the device code of the operators with the CANN that is found, and list it by SoC
+  budget   what each kernel takes of the memories of a core; fails and names the knob where it does not fit
+  bench    predicted times of the kernels against their bounds, and what binds: nothing runs on a card
   sim      compile a kernel for the twin, run it on made-up data, and report: `cargo xtask sim --help` has the options
   doctor   say what this machine has and lacks for each device, why, and what to do
   bindgen  with --check: compare the declarations of ascend-rt with genuine AscendCL headers
@@ -21,9 +24,15 @@ usage: cargo xtask <verb> [options]
 options of every verb
   --dry-run       print what would run, run nothing
 
-options of test and build
+options of test, build and budget
   --op NAME       only this operator's crate
   --soc SOC       only this SoC: 910b (A2, A3), 950 (950PR, 950DT), or all (the default)
+
+options of bench
+  --op NAME       only this operator's crate
+  --soc CHIP      the chip, as 910b3 (the default), 910b4 or 950pr
+  --html FOLDER   the timeline of each launch goes there, as a page and for Chrome's trace viewer
+  --json FILE     everything goes there
 
 options of test
   --level LEVEL   compute with this SIMD level and list it only: scalar, avx2, avx512, avx512bf16
@@ -36,12 +45,15 @@ examples
   cargo xtask doctor
   cargo xtask test --op grouped-gemm --level avx2
   cargo xtask build --soc 910b
+  PYPTO_MM1_N=512 cargo xtask budget --op grouped-gemm
+  cargo xtask bench --soc 910b3 --op msa-sparse-decode --html timelines
   cargo xtask sim add.cpp --soc 910b3 --arg in:f16:4096 --arg in:f16:4096 --arg out:f16:4096 --seeds 20
   ACL_INCLUDE=/usr/local/Ascend/cann/include cargo xtask bindgen --check
 ";
 
-const VERBS: &[&str] = &["test", "build", "sim", "doctor", "bindgen", "tidy", "ci", "help"];
-const OPTIONS: &[&str] = &["--dry-run", "--op", "--level", "--soc", "--check", "--identity", "--help"];
+const VERBS: &[&str] = &["test", "build", "budget", "bench", "sim", "doctor", "bindgen", "tidy", "ci", "help"];
+const OPTIONS: &[&str] =
+    &["--dry-run", "--op", "--level", "--soc", "--html", "--json", "--check", "--identity", "--help"];
 /// The SIMD levels of `cpu-tiles`, as `CPU_TILES_LEVEL` spells them.
 pub(crate) const LEVELS: &[&str] = &["scalar", "avx2", "avx512", "avx512bf16"];
 pub(crate) const SOCS: &[&str] = &["910b", "950"];
@@ -74,6 +86,8 @@ pub(crate) struct Request {
 pub(crate) enum Verb {
     Test(Selection),
     Build(Selection),
+    Budget(Prediction),
+    Bench(Prediction),
     /// With the words that are for the other program.
     Sim(Vec<String>),
     Doctor,
@@ -101,6 +115,29 @@ impl Selection {
     }
 }
 
+/// What `budget` and `bench` are narrowed to, and where their results go.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Prediction {
+    pub(crate) op: Option<String>,
+    /// A SoC, or the name of a chip.
+    pub(crate) soc: Option<String>,
+    pub(crate) html: Option<PathBuf>,
+    pub(crate) json: Option<PathBuf>,
+}
+
+impl Prediction {
+    /// With paths that mean the same in any folder.
+    pub(crate) fn absolute(&self) -> std::io::Result<Self> {
+        let absolute = |path: &Option<PathBuf>| path.as_ref().map(std::path::absolute).transpose();
+        Ok(Self {
+            op: self.op.clone(),
+            soc: self.soc.clone(),
+            html: absolute(&self.html)?,
+            json: absolute(&self.json)?,
+        })
+    }
+}
+
 pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Request, Usage> {
     let mut args = args.into_iter().peekable();
     if args.next_if(|arg| arg == "sim").is_some() {
@@ -113,6 +150,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Request, U
     let mut dry_run = false;
     let mut selection = Selection::default();
     let (mut check, mut identity) = (false, false);
+    let (mut html, mut json) = (None, None);
     while let Some(arg) = args.next() {
         let (name, mut inline) = match arg.split_once('=') {
             Some((name, value)) if name.starts_with("--") => (name, Some(value.to_owned())),
@@ -125,7 +163,10 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Request, U
             "--help" | "-h" => help = true,
             "--op" => selection.op = Some(value()?),
             "--level" => selection.level = Some(known("level", value()?, LEVELS)?),
-            "--soc" => selection.soc = Some(known("SoC", value()?, SOC_CHOICES)?),
+            // The chips of `bench` are those of the cost model, which knows them.
+            "--soc" => selection.soc = Some(value()?),
+            "--html" => html = Some(PathBuf::from(value()?)),
+            "--json" => json = Some(PathBuf::from(value()?)),
             "--check" => check = true,
             "--identity" => identity = true,
             _ if name.starts_with('-') => return Err(unknown("option", name, OPTIONS)),
@@ -146,8 +187,16 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Request, U
         if selection.level.is_some() && verb != "test" {
             return Err(Usage("`--level` belongs to `test`".to_owned()));
         }
-        if selection != Selection::default() && !matches!(verb, "test" | "build") {
-            return misplaced("`--op` and `--soc`", "`test` and `build`");
+        if selection != Selection::default() && !matches!(verb, "test" | "build" | "budget" | "bench") {
+            return misplaced("`--op` and `--soc`", "`test`, `build`, `budget` and `bench`");
+        }
+        if (html.is_some() || json.is_some()) && verb != "bench" {
+            return misplaced("`--html` and `--json`", "`bench`");
+        }
+        if verb != "bench"
+            && let Some(soc) = &selection.soc
+        {
+            known("SoC", soc.clone(), SOC_CHOICES)?;
         }
         if (check || identity) && verb != "bindgen" {
             return misplaced("`--check` and `--identity`", "`bindgen`");
@@ -156,6 +205,8 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Request, U
     let verb = match verb {
         "test" => Verb::Test(selection),
         "build" => Verb::Build(selection),
+        "budget" => Verb::Budget(Prediction { op: selection.op, soc: selection.soc, html, json }),
+        "bench" => Verb::Bench(Prediction { op: selection.op, soc: selection.soc, html, json }),
         "doctor" => Verb::Doctor,
         "bindgen" if check => Verb::Bindgen { identity },
         "bindgen" => {
@@ -225,6 +276,10 @@ mod tests {
         assert_eq!(parsed("build --soc all").unwrap().verb, {
             Verb::Build(Selection { soc: Some("all".into()), ..Selection::default() })
         });
+        let asked = Prediction { soc: Some("910b3".into()), html: Some("pages".into()), ..Prediction::default() };
+        assert_eq!(parsed("bench --soc 910b3 --html pages").unwrap().verb, Verb::Bench(asked));
+        let asked = Prediction { op: Some("grouped-gemm".into()), soc: Some("all".into()), ..Prediction::default() };
+        assert_eq!(parsed("budget --op grouped-gemm --soc all").unwrap().verb, Verb::Budget(asked));
         assert_eq!(parsed("doctor").unwrap().verb, Verb::Doctor);
         assert_eq!(parsed("bindgen --check").unwrap().verb, Verb::Bindgen { identity: false });
         assert_eq!(parsed("bindgen --identity --check").unwrap().verb, Verb::Bindgen { identity: true });
@@ -276,6 +331,7 @@ mod tests {
             "unknown level `avx-512`; there are: scalar, avx2, avx512, avx512bf16; the nearest is `avx512`"
         );
         assert_eq!(message("test --soc 910"), "unknown SoC `910`; there are: 910b, 950, all; the nearest is `910b`");
+        assert!(message("budget --soc 910b3").starts_with("unknown SoC `910b3`"));
         assert!(message("tset").ends_with("the nearest is `test`"));
         assert!(message("test --levle avx2").ends_with("the nearest is `--level`"));
     }
@@ -284,7 +340,11 @@ mod tests {
     fn misplaced_and_missing_values() {
         assert_eq!(message("test --op"), "`--op` needs a value");
         assert_eq!(message("tidy --dry-run=yes"), "`--dry-run` takes no value, found `yes`");
-        assert_eq!(message("tidy --op grouped-gemm"), "`--op` and `--soc` belong to `test` and `build`");
+        assert_eq!(
+            message("tidy --op grouped-gemm"),
+            "`--op` and `--soc` belong to `test`, `build`, `budget` and `bench`"
+        );
+        assert_eq!(message("budget --html pages"), "`--html` and `--json` belong to `bench`");
         assert_eq!(message("build --level avx2"), "`--level` belongs to `test`");
         assert_eq!(message("tidy --check"), "`--check` and `--identity` belong to `bindgen`");
         assert!(message("bindgen --identity").starts_with("`bindgen` needs `--check`"));

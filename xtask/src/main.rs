@@ -10,6 +10,7 @@ mod cargo;
 mod ci;
 mod cli;
 mod doctor;
+mod predict;
 mod report;
 mod sim;
 mod system;
@@ -58,6 +59,17 @@ fn run(request: &Request) -> anyhow::Result<bool> {
         }
         Verb::Build(selection) => {
             let plan = build::Plan::new(selection, &Workspace::enter()?)?;
+            if request.dry_run {
+                plan.describe();
+                return Ok(true);
+            }
+            plan.run()
+        }
+        Verb::Budget(asked) | Verb::Bench(asked) => {
+            // Before the folder changes.
+            let asked = asked.absolute()?;
+            let is_budget = matches!(request.verb, Verb::Budget(_));
+            let plan = predict::Plan::new(is_budget, &asked, &Workspace::enter()?)?;
             if request.dry_run {
                 plan.describe();
                 return Ok(true);

@@ -7,6 +7,7 @@
 mod canned;
 mod commands;
 mod fake;
+mod operators;
 mod script;
 mod states;
 mod twin;

@@ -4,7 +4,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use ascend_rt::host::{self, CoreKind, HostKernel, KernelFault, LaunchCtx, LoadedModule};
 use ascend_rt::kernel::{ArgKind, ArgLayout};
@@ -18,6 +19,9 @@ use crate::timeline::{numbered, write_timeline};
 
 /// What holds in place of the environment.
 static CONFIGURED: RwLock<Option<Settings>> = RwLock::new(None);
+
+/// Launches in words, while somebody wants them.
+pub(crate) static LAUNCHES: Mutex<Option<String>> = Mutex::new(None);
 
 /// Lets every emulator of the process load images of the twin: `Module::load` then takes the blobs that
 /// `ascend_build` has made under the feature `sim`.
@@ -105,6 +109,9 @@ fn run(image: &Image, number: usize, chip: &Chip, ctx: &LaunchCtx<'_>) -> Result
     let configured = CONFIGURED.read().unwrap_or_else(PoisonError::into_inner).clone();
     let settings = configured.map_or_else(Settings::from_env, Ok).map_err(|e| KernelFault::exception(e.to_string()))?;
     let kernel = &image.kernels()[number];
+    if let Some(text) = LAUNCHES.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        *text += &described(ctx);
+    }
     let mut memory = Vec::new();
     let mut args = vec![0; kernel.args_bytes as usize];
     let mut pointers = Vec::new();
@@ -157,6 +164,48 @@ fn run(image: &Image, number: usize, chip: &Chip, ctx: &LaunchCtx<'_>) -> Result
         Err(RunError::Fault(fault)) if fault.rule.hangs() => Err(KernelFault::timeout(fault.to_string())),
         Err(error) => Err(KernelFault::exception(error.to_string())),
     }
+}
+
+/// The argument block of a launch as it arrived: where each parameter lies, how much memory its address reaches, and the
+/// bytes of scalars and of the tiling, as 32-bit words. Addresses themselves differ from run to run.
+fn described(ctx: &LaunchCtx<'_>) -> String {
+    let mut text = format!(
+        "{} on {}, {} blocks, {:?}, an argument block of {} bytes\n",
+        ctx.kernel,
+        ctx.soc,
+        ctx.blocks,
+        ctx.kind,
+        ctx.block.len()
+    );
+    let words = |text: &mut String, bytes: &[u8]| {
+        for (line, row) in bytes.chunks(32).enumerate() {
+            let row: Vec<String> = row
+                .chunks(4)
+                .map(|word| word.iter().rev().map(|byte| format!("{byte:02x}")).collect::<String>())
+                .collect();
+            let _ = writeln!(text, "          {:4}: {}", 32 * line, row.join(" "));
+        }
+    };
+    for param in ctx.layout.params() {
+        let _ = write!(text, "    {:4} {:16} ", param.offset, param.name);
+        let bytes = ctx.block.get(param.offset..param.offset + param.kind.slot_bytes()).unwrap_or_default();
+        let address = bytes.try_into().map(u64::from_le_bytes).unwrap_or(0);
+        match (param.kind, ctx.space.extent(address)) {
+            (ArgKind::Scalar { .. }, _) => {
+                text += "by value\n";
+                words(&mut text, bytes);
+            }
+            (_, None) => text += if address == 0 { "null\n" } else { "an address of no memory\n" },
+            (_, Some(extent)) => {
+                let _ = writeln!(text, "an address of {extent} bytes");
+                let mut content = vec![0; extent];
+                if param.name == "tiling" && ctx.space.read(address, &mut content).is_ok() {
+                    words(&mut text, &content);
+                }
+            }
+        }
+    }
+    text
 }
 
 /// Whether a range lies in another one that ends where it does.

@@ -16,6 +16,8 @@ use crate::launch::Mode;
 /// | | `chaos:SEED` | in an order that flags and barriers allow, drawn from the seed, a whole number |
 /// | | `dry` | the record only: no data is moved and little is checked |
 /// | `ASCEND_SIM_TRACE` | a path | the timeline of a launch goes there: HTML if it ends with `.html`, else JSON for Chrome's trace viewer and Perfetto |
+/// | `COLLECT_SWIMLANE` | `1` | the same as `swimlane-PROCESS.json` in the folder `ascend-sim` of the folder for temporary files; `ASCEND_SIM_TRACE` wins |
+/// | | a folder | the same there; `0` (default): no timeline |
 /// | `ASCEND_SIM_VERBOSE` | `1`, or `0` (default) | every instruction is printed |
 ///
 /// An empty variable counts as unset.
@@ -80,7 +82,14 @@ impl Settings {
                 return Err(SettingsError { name, value: value.to_owned(), expected });
             }
         };
-        Ok(Self { mode, trace: get("ASCEND_SIM_TRACE").map(PathBuf::from), verbose })
+        let swimlane = format!("swimlane-{}.json", std::process::id());
+        let trace = match (get("ASCEND_SIM_TRACE"), words("COLLECT_SWIMLANE").as_deref()) {
+            (Some(path), _) => Some(path.into()),
+            (None, None | Some("0")) => None,
+            (None, Some("1")) => Some(std::env::temp_dir().join("ascend-sim").join(swimlane)),
+            (None, Some(folder)) => Some(PathBuf::from(folder).join(swimlane)),
+        };
+        Ok(Self { mode, trace, verbose })
     }
 }
 

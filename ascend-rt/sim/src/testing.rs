@@ -3,6 +3,7 @@
 //! What tests of an operator on an emulated device have in common. As tests do, these functions panic where something is
 //! not as it must be.
 
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ascend_rt::host::{Chip, Executor, HostConfig};
@@ -10,7 +11,7 @@ use ascend_rt::{Arch, Blob, Choice, Context, DeviceBuffer, DeviceRepr, DeviceSli
 
 use crate::image::Image;
 use crate::launch::Mode;
-use crate::rt::{configure, install};
+use crate::rt::{LAUNCHES, configure, install};
 use crate::settings::Settings;
 
 /// An order of instructions for all launches of the process while it lives. Tests take turns: the order is that of the
@@ -76,6 +77,36 @@ pub fn context(chip: &str) -> Context {
 #[must_use]
 pub fn image(blobs: &[Blob], arch: Arch, origin: &str) -> Image {
     crate::predict::image_of(blobs, arch, origin).unwrap_or_else(|error| panic!("{arch}: {error}"))
+}
+
+/// The argument blocks of the launches that `launch` makes, in words, as they arrive at the emulator: the kernel, where each
+/// parameter lies, how much memory its address reaches, the words of its tiling. An [`Order`] must be held meanwhile.
+pub fn argument_blocks(_order: &Order, launch: impl FnOnce()) -> String {
+    let launches = || LAUNCHES.lock().unwrap_or_else(PoisonError::into_inner);
+    *launches() = Some(String::new());
+    launch();
+    launches().take().unwrap_or_default()
+}
+
+/// Compares a text with a file that is kept with the source, byte by byte. With `SNAPSHOTS=renew` the file is written
+/// instead.
+///
+/// # Panics
+///
+/// They differ, or the file cannot be read or written.
+pub fn snapshot(path: impl AsRef<Path>, found: &str) {
+    let path = path.as_ref();
+    if std::env::var_os("SNAPSHOTS").is_some_and(|value| value == "renew") {
+        return std::fs::write(path, found).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    }
+    let kept = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    if let Some(line) = kept.lines().zip(found.lines()).position(|(kept, found)| kept != found) {
+        let text = |text: &str| text.lines().nth(line).unwrap_or_default().to_owned();
+        let number = line + 1;
+        panic!("{}:{number}: kept `{}`, found `{}`", path.display(), text(&kept), text(found));
+    }
+    let (kept, found) = (kept.lines().count(), found.lines().count());
+    assert_eq!(kept, found, "{}: lines kept and found; SNAPSHOTS=renew writes the file", path.display());
 }
 
 /// The values on the device, with one more at the end: there are no buffers of nothing.

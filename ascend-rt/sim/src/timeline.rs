@@ -17,7 +17,7 @@ pub fn write_timeline(path: &Path, program: &Program, timeline: &Timeline) -> io
     if path.extension().is_some_and(|extension| extension == "html") {
         return write_page(path, program, timeline);
     }
-    let mut file = BufWriter::new(File::create(path)?);
+    let mut file = create(path)?;
     write_chrome_trace(&mut file, program, timeline)?;
     file.flush()
 }
@@ -28,9 +28,17 @@ pub fn write_timeline(path: &Path, program: &Program, timeline: &Timeline) -> io
 ///
 /// The file cannot be written.
 pub fn write_page(path: &Path, program: &Program, timeline: &Timeline) -> io::Result<()> {
-    let mut file = BufWriter::new(File::create(path)?);
+    let mut file = create(path)?;
     write_html(&mut file, program, timeline)?;
     file.flush()
+}
+
+/// A file in a folder that need not be there.
+fn create(path: &Path) -> io::Result<BufWriter<File>> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    Ok(BufWriter::new(File::create(path)?))
 }
 
 /// The path for the timeline of a launch: the first one's is that of the settings, later ones' have a number.

@@ -3,14 +3,14 @@
 //! The kernel itself on few cores of the twin: more tiles for each than its buffers hold, unequal work, rows beyond the
 //! groups, bad input that only the device sees, and each of its synchronisations left out once.
 
-use crate::device::bits;
+use crate::device::{Order, bits, context, launch};
 use crate::fixture::{Call, DTYPES, TOLERANCE, scales};
 use ascend_sim::cost::{self, simulate};
-use ascend_sim::testing::image;
+use ascend_sim::testing::{argument_blocks, image, snapshot};
 use ascend_sim::{Args, Chip, Launch, Mode, mutants};
 use cpu_tiles::E8M0;
 use gmm_finalize_routing::ascend_rt::Arch;
-use gmm_finalize_routing::npu::{FinalizeTiling, Options, Split, blobs, twin_origin};
+use gmm_finalize_routing::npu::{FinalizeTiling, Options, Plan, Split, blobs, twin_origin};
 use gmm_finalize_routing::{Dims, Dtype, ascend_sim};
 use half::bf16;
 use op_testkit::compare::assert_close;
@@ -289,6 +289,24 @@ fn every_synchronisation_is_needed_on_2201() {
 #[test]
 fn every_synchronisation_is_needed_on_3510() {
     every_synchronisation_is_needed(Arch::DAV_3510);
+}
+
+/// What arrives of a launch at a device.
+#[test]
+fn argument_blocks_are_as_kept() {
+    let order = Order::new(Mode::Fast);
+    let text: String = ["Ascend910B3", "Ascend950PR_9589"]
+        .iter()
+        .map(|chip| {
+            argument_blocks(&order, || {
+                let stream = context(chip).stream().unwrap();
+                let call = Call::new(Dtype::E4M3, Dims { experts: 2, k: 96, n: 40 }, &[3, 2], 7, 5);
+                let mut plan = Plan::new(&stream, &call.dims, call.rows(), call.options()).unwrap();
+                launch(&stream, &mut plan, &call).unwrap();
+            })
+        })
+        .collect();
+    snapshot(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/argument_blocks.txt"), &text);
 }
 
 /// Microseconds that the cost model predicts for a launch on all cores of a chip, and the share of what its traffic and

@@ -43,6 +43,9 @@ const LAYOUTS: [(&str, Layout, bool); 6] = [
     ("MXFP8, vector", Layout::Mxfp8, false),
 ];
 
+/// Of the fields of [`Tiles`].
+const KNOBS: [&str; 5] = ["PYPTO_MM1_N", "PYPTO_MM1_K", "PYPTO_MM2_N", "PYPTO_MM2_K", "PYPTO_VEC_TILE"];
+
 fn main() -> std::process::ExitCode {
     predict::main("grouped-gemm", |report| {
         for (variant, layout, by_cube) in LAYOUTS {
@@ -65,16 +68,22 @@ fn one(
 ) -> Result<(), Error> {
     let all = dims.experts * rows;
     let cores = report.chip().cube_cores;
-    let split = Tiles::from_env().map_err(Error::from).and_then(|tiles| {
-        let fitting = Split::new(dims, u32::try_from(all)?, layout, &tiles, report.arch(), cores);
-        fitting.map_err(|error| format!("{error}; {tiles:?}").into())
-    });
-    let split = match split {
-        Ok(split) => split,
+    let tiles = match Tiles::from_env() {
+        Ok(tiles) => tiles,
         Err(error) => {
-            report.refuse(&format!("{variant}, {name}"), &error);
+            report.refuse(variant, &error);
             return Ok(());
         }
+    };
+    let split = match Split::new(dims, u32::try_from(all)?, layout, &tiles, report.arch(), cores) {
+        Ok(split) => split,
+        Err(error @ (grouped_gemm::Error::Budget { knob, .. } | grouped_gemm::Error::Tile { knob, .. })) => {
+            let Tiles { mm1_n, mm1_k, mm2_n, mm2_k, vector } = tiles;
+            let value = KNOBS.iter().zip([mm1_n, mm1_k, mm2_n, mm2_k, vector]).find(|(name, _)| **name == knob);
+            report.refuse(variant, &format!("{knob}={}: {error}", value.map_or(0, |(_, value)| value)));
+            return Ok(());
+        }
+        Err(error) => return Err(error.into()),
     };
     let image = report.image(npu::blobs(), npu::twin_origin())?;
     let cumsum: Vec<i32> = (0..=dims.experts).map(|e| (e * rows) as i32).collect();

@@ -2,8 +2,9 @@
 
 //! The synchronisation of the kernel: without any one part of it, the twin must find a fault; and a launch is captured.
 
-use crate::device::{Order, Stored, What, arch, context, run};
-use crate::fixture::{Moe, Rows, cumsum, dims};
+use crate::device::{Order, Stored, What, arch, context, launch, run};
+use crate::fixture::{Choices, Moe, Rows, cumsum, dims};
+use ascend_sim::testing::{argument_blocks, snapshot};
 use ascend_sim::{Args, Mode, mutants};
 use cpu_tiles::{Format, Precision};
 use grouped_gemm::ascend_rt::{Arch, CaptureMode};
@@ -101,6 +102,30 @@ fn fp8_weights_are_as_good_as_dequantised_ones() {
             assert!(found.iter().any(|x| x.is_nan()) && found.iter().any(|x| x.is_finite()), "{format} on {chip}");
         }
     }
+}
+
+/// What arrives of a launch at a device, for BF16 and FP8 weights, plain and combined.
+#[test]
+fn argument_blocks_are_as_kept() {
+    let order = Order::new(Mode::Fast);
+    let rows = Rows::new(Precision::Bf16, 6, 64, 6);
+    let choices = Choices::new(3, 3, 2, 7);
+    let mut text = String::new();
+    for chip in ["Ascend910B3", "Ascend950PR_9589"] {
+        for (format, layout) in [(Format::Bf16, Layout::Nz), (Format::Mxfp8, Layout::Mxfp8)] {
+            let moe = Moe::new(dims(3, 64, 32, Activation::SWIGLU_OAI), format, 9);
+            let (stored, options) = (Stored::new(&moe, layout, arch(chip)), Options { layout, ..Options::default() });
+            text += &argument_blocks(&order, || {
+                let stream = context(chip).stream().unwrap();
+                launch(&stream, &moe, &stored, &rows, What::Grouped(&cumsum(&[4, 0, 2])), options).unwrap();
+                if layout == Layout::Nz {
+                    let tokens = Rows::new(Precision::Bf16, 3, 64, 6);
+                    launch(&stream, &moe, &stored, &tokens, What::Combined(&choices), options).unwrap();
+                }
+            });
+        }
+    }
+    snapshot(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/argument_blocks.txt"), &text);
 }
 
 /// A graph that is replayed reads the routing of that moment.

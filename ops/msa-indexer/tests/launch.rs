@@ -7,6 +7,7 @@ use crate::fixture::{Data, Setup};
 use half::bf16;
 use msa_indexer::ascend_rt::CaptureMode;
 use msa_indexer::ascend_sim::Mode;
+use msa_indexer::ascend_sim::testing::{argument_blocks, snapshot};
 use msa_indexer::npu::{Call, Kind, Plan, Status};
 use msa_indexer::{Error, HeadReduce, IndexerDims};
 
@@ -24,6 +25,22 @@ const DIMS: IndexerDims = IndexerDims {
 fn bf16s(data: &Data) -> &[bf16] {
     let Data::Bf16(values) = data else { unreachable!("decode has BF16 values") };
     values
+}
+
+/// What arrives of a launch at a device.
+#[test]
+fn argument_blocks_are_as_kept() {
+    let order = Order::new(Mode::Fast);
+    let text: String = CHIPS
+        .iter()
+        .map(|chip| {
+            argument_blocks(&order, || {
+                let stream = context(chip).stream().unwrap();
+                launch(&stream, &Setup::decode(DIMS, 171, 5), true, true).unwrap();
+            })
+        })
+        .collect();
+    snapshot(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/argument_blocks.txt"), &text);
 }
 
 /// Infinite scores are scores like others, in both directions; forced blocks stand above them.

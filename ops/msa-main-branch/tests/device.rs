@@ -5,7 +5,8 @@
 use crate::fixture::{Gathered, Kind, Lists, Sequence, Values, shuffled};
 use msa_main_branch::ascend_rt::Stream;
 use msa_main_branch::ascend_sim::Mode;
-use msa_main_branch::ascend_sim::testing::{Order, all, context, seeds, upload};
+pub(crate) use msa_main_branch::ascend_sim::testing::{Order, context};
+use msa_main_branch::ascend_sim::testing::{all, seeds, upload};
 use msa_main_branch::knobs::Dtype;
 use msa_main_branch::npu::{self, Call, Inputs, Layout, MaskedCall, Plan, Status, Tiles, slots_of};
 use msa_main_branch::{AttentionDims, Error};

@@ -2,13 +2,13 @@
 
 //! Every synchronisation of the kernel is needed, and what the kernel is predicted to take.
 
-use crate::device::kind;
+use crate::device::{Order, context, kind, launch};
 use crate::fixture::{Kind, Lists, Sequence, Values, dims};
 use half::{bf16, f16};
 use msa_main_branch::ascend_rt::Arch;
 use msa_main_branch::ascend_rt::zerocopy::IntoBytes;
 use msa_main_branch::ascend_sim::cost::{Options, simulate};
-use msa_main_branch::ascend_sim::testing::image;
+use msa_main_branch::ascend_sim::testing::{argument_blocks, image, snapshot};
 use msa_main_branch::ascend_sim::{Args, Chip, Image, Launch, Mode, Mutant, mutants};
 use msa_main_branch::knobs::Dtype;
 use msa_main_branch::npu::{self, Layout, Split, Tiles, blobs, budget_of, twin_origin};
@@ -165,6 +165,24 @@ fn each_synchronisation_is_missed_on_2201() {
 #[test]
 fn each_synchronisation_is_missed_on_3510() {
     each_is_missed(Arch::DAV_3510, "950pr");
+}
+
+/// What arrives of a launch at a device.
+#[test]
+fn argument_blocks_are_as_kept() {
+    let order = Order::new(Mode::Fast);
+    let text: String = ["Ascend910B3", "Ascend950PR_9589"]
+        .iter()
+        .map(|chip| {
+            argument_blocks(&order, || {
+                let stream = context(chip).stream().unwrap();
+                let sequence = Sequence::new(dims(4, 2, 24, 20), Kind::Bf16, 3, 9, 4, 3);
+                let lists = Lists::PerTile(4, Lists::ids(3, 2, sequence.blocks(), 5));
+                launch(&stream, &sequence, &lists, Layout::Paged).unwrap();
+            })
+        })
+        .collect();
+    snapshot(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/argument_blocks.txt"), &text);
 }
 
 /// A prompt of 4096 tokens with lists of 16 blocks for each 128 queries, against the products alone: the share of the rate

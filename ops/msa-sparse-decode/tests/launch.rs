@@ -8,6 +8,7 @@ use cpu_tiles::Precision;
 use half::bf16;
 use msa_sparse_decode::ascend_rt::{CaptureMode, Stream};
 use msa_sparse_decode::ascend_sim::Mode;
+use msa_sparse_decode::ascend_sim::testing::{argument_blocks, snapshot};
 use msa_sparse_decode::npu::{Call, Out, Plan, Status};
 use msa_sparse_decode::{DecodeDims, Error};
 use op_testkit::compare::{assert_close, assert_same_bits};
@@ -23,6 +24,23 @@ fn setup(precision: Precision) -> Setup {
 fn run(chip: &str, setup: &Setup) -> Vec<f32> {
     let _order = Order::new(Mode::Fast);
     launch(&context(chip).stream().unwrap(), setup, true, true).unwrap()
+}
+
+/// What arrives of a launch at a device.
+#[test]
+fn argument_blocks_are_as_kept() {
+    let order = Order::new(Mode::Fast);
+    let text: String = CHIPS
+        .iter()
+        .map(|chip| {
+            argument_blocks(&order, || {
+                let stream = context(chip).stream().unwrap();
+                launch(&stream, &setup(Precision::Bf16), true, false).unwrap();
+                launch(&stream, &setup(Precision::F32), false, true).unwrap();
+            })
+        })
+        .collect();
+    snapshot(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/argument_blocks.txt"), &text);
 }
 
 #[test]

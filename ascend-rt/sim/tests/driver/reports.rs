@@ -3,6 +3,7 @@
 //! Reports about faults, and settings.
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use ascend_sim::{Args, Mode, Rule, RunError, Settings};
 
@@ -86,6 +87,12 @@ fn the_environment() {
     }
     let all = settings(&[("ASCEND_SIM_TRACE", "t.json"), ("ASCEND_SIM_VERBOSE", "1")]).unwrap();
     assert_eq!(all, Settings { trace: Some("t.json".into()), verbose: true, ..Settings::default() });
+    let file = format!("swimlane-{}.json", std::process::id());
+    let lanes = |value| settings(&[("COLLECT_SWIMLANE", value)]).unwrap().trace;
+    assert_eq!(lanes("1"), Some(std::env::temp_dir().join("ascend-sim").join(&file)));
+    assert_eq!((lanes("lanes"), lanes("0"), lanes("")), (Some(Path::new("lanes").join(&file)), None, None));
+    let both = settings(&[("COLLECT_SWIMLANE", "1"), ("ASCEND_SIM_TRACE", "t.json")]).unwrap();
+    assert_eq!(both.trace, Some("t.json".into()));
     for value in ["chaos", "chaos:", "chaos:-1", "chaos:18446744073709551616", "Fast", "slow"] {
         let message = settings(&[("ASCEND_SIM", value)]).unwrap_err();
         assert_eq!(

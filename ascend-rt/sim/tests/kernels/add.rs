@@ -58,5 +58,19 @@ fn a_dry_run_records_what_a_run_does() {
         let count = |run: &ascend_sim::Run| run.program.cores.iter().map(|core| core.records.len()).sum::<usize>();
         assert!(count(&run) > 40);
         assert_eq!(count(&run), count(&dry));
+        // The same with addresses only, which no other mode takes.
+        let absent = || Args::new().absent(2000).absent(2000).absent(2000).value(500u32).value(72u32);
+        let launch = || image.launch("add").unwrap().args(absent()).blocks(2).chip(chip(arch));
+        assert_eq!(count(&launch().mode(Mode::Dry).run().unwrap()), count(&dry));
+        let message = launch().run().unwrap_err().to_string();
+        assert_eq!(message, "`x` is addresses without memory, expected memory in mode fast");
+        // What the scalar unit decides by must be there.
+        let matmul = crate::run::image("kernels/matmul.cpp", arch);
+        let launch = matmul.launch("matmul_f32").unwrap().chip(chip(arch)).mode(Mode::Dry);
+        let args = Args::dry(launch.kernel(), &[]).unwrap();
+        let message = launch.args(args).run().unwrap_err().to_string();
+        assert!(message.contains("`tiling`, of which this dry launch has only addresses"), "{message}");
+        let unknown = Args::dry(matmul.kernel("matmul_f32").unwrap().1, &[("tilings", &[])]).unwrap_err();
+        assert!(unknown.to_string().contains("has no parameter `tilings`: it has a, b, c, tiling"), "{unknown}");
     }
 }
