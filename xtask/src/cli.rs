@@ -4,12 +4,15 @@
 
 use std::fmt;
 
+use crate::counts;
+
 pub(crate) const HELP: &str = "\
 Tasks of the workspace.
 
 usage: cargo xtask <verb> [options]
 
   test     run all tests, then print a table op x backend x level and the totals
+  bench    with --counts: count the instructions of the operators' benches, small cases, one thread (needs valgrind)
   build    build the device code of the operators with the CANN that is found, and list it by SoC
   sim      compile a kernel for the twin, run it on made-up data, and report: `cargo xtask sim --help` has the options
   doctor   say what this machine has and lacks for each device, why, and what to do
@@ -28,6 +31,14 @@ options of test and build
 options of test
   --level LEVEL   compute with this SIMD level and list it only: scalar, avx2, avx512, avx512bf16
 
+options of bench
+  --counts        required: instructions, not time
+  --op NAME       only this operator
+  --level LEVEL   SIMD level (default avx2, the best that valgrind knows)
+  --json FILE     write the counts
+  --baseline FILE compare with counts written before; exit code 1 if one has grown
+  --threshold P   by more than P percent (default 1)
+
 options of bindgen
   --check         required: nothing is generated, the declarations are written by hand
   --identity      also let rustc compare the types (needs libclang)
@@ -36,11 +47,12 @@ examples
   cargo xtask doctor
   cargo xtask test --op grouped-gemm --level avx2
   cargo xtask build --soc 910b
+  cargo xtask bench --counts --op msa-indexer --baseline counts.json
   cargo xtask sim add.cpp --soc 910b3 --arg in:f16:4096 --arg in:f16:4096 --arg out:f16:4096 --seeds 20
   ACL_INCLUDE=/usr/local/Ascend/cann/include cargo xtask bindgen --check
 ";
 
-const VERBS: &[&str] = &["test", "build", "sim", "doctor", "bindgen", "tidy", "ci", "help"];
+const VERBS: &[&str] = &["test", "bench", "build", "sim", "doctor", "bindgen", "tidy", "ci", "help"];
 const OPTIONS: &[&str] = &["--dry-run", "--op", "--level", "--soc", "--check", "--identity", "--help"];
 /// The SIMD levels of `cpu-tiles`, as `CPU_TILES_LEVEL` spells them.
 pub(crate) const LEVELS: &[&str] = &["scalar", "avx2", "avx512", "avx512bf16"];
@@ -76,6 +88,7 @@ pub(crate) enum Verb {
     Build(Selection),
     /// With the words that are for the other program.
     Sim(Vec<String>),
+    Counts(counts::Request),
     Doctor,
     Bindgen {
         identity: bool,
@@ -108,6 +121,14 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Request, U
         let (dry_run, words): (Vec<_>, Vec<_>) = args.partition(|arg| arg == "--dry-run");
         return Ok(Request { verb: Verb::Sim(words), dry_run: !dry_run.is_empty() });
     }
+    if args.next_if(|arg| arg == "bench").is_some() {
+        let (dry_run, words): (Vec<_>, Vec<_>) = args.partition(|arg| arg == "--dry-run");
+        let verb = match words.iter().any(|word| word == "--help" || word == "-h") {
+            true => Verb::Help,
+            false => Verb::Counts(counts::parse(&words)?),
+        };
+        return Ok(Request { verb, dry_run: !dry_run.is_empty() });
+    }
     let mut verb = None;
     let mut help = false;
     let mut dry_run = false;
@@ -130,7 +151,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Request, U
             "--identity" => identity = true,
             _ if name.starts_with('-') => return Err(unknown("option", name, OPTIONS)),
             _ if verb.is_none() => verb = Some(known("verb", name.to_owned(), VERBS)?),
-            _ if verb.as_deref() == Some("sim") => {}
+            _ if matches!(verb.as_deref(), Some("sim" | "bench")) => {}
             _ => return Err(Usage(format!("unexpected argument `{name}`"))),
         }
         if let Some(value) = inline {
@@ -138,8 +159,8 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Request, U
         }
     }
     let verb = verb.as_deref().filter(|_| !help).unwrap_or("help");
-    if verb == "sim" {
-        return Err(Usage("`sim` is the first word: what follows it is its own".to_owned()));
+    if matches!(verb, "sim" | "bench") {
+        return Err(Usage(format!("`{verb}` is the first word: what follows it is its own")));
     }
     let misplaced = |options: &str, verbs: &str| Err(Usage(format!("{options} belong to {verbs}")));
     if verb != "help" {
@@ -174,7 +195,7 @@ pub(crate) fn known(what: &str, value: String, choices: &[&str]) -> Result<Strin
     if choices.contains(&value.as_str()) { Ok(value) } else { Err(unknown(what, &value, choices)) }
 }
 
-fn unknown(what: &str, value: &str, choices: &[&str]) -> Usage {
+pub(crate) fn unknown(what: &str, value: &str, choices: &[&str]) -> Usage {
     let nearest = choices.iter().min_by_key(|choice| edit_distance(value, choice));
     let hint = nearest.map_or(String::new(), |name| format!("; the nearest is `{name}`"));
     Usage(format!("unknown {what} `{value}`; there are: {}{hint}", choices.join(", ")))
@@ -241,6 +262,19 @@ mod tests {
         assert_eq!(request, Request { verb: Verb::Sim(words("k.cpp")), dry_run: true });
         assert_eq!(parsed("sim").unwrap().verb, Verb::Sim(Vec::new()));
         assert_eq!(message("--dry-run sim k.cpp"), "`sim` is the first word: what follows it is its own");
+    }
+
+    #[test]
+    fn the_words_behind_bench_are_its_own() {
+        let Request { verb: Verb::Counts(counts), dry_run } =
+            parsed("bench --counts --dry-run --op msa-indexer").unwrap()
+        else {
+            panic!("counts")
+        };
+        assert!(dry_run && counts.op.as_deref() == Some("msa-indexer"));
+        assert_eq!(parsed("bench --help").unwrap().verb, Verb::Help);
+        assert_eq!(message("bench"), "`bench` needs `--counts`");
+        assert_eq!(message("--dry-run bench"), "`bench` is the first word: what follows it is its own");
     }
 
     #[test]
