@@ -6,13 +6,13 @@ mod cli;
 
 use std::process::ExitCode;
 
-/// Exit codes: 0 done, 1 failed, 2 wrong usage (from the argument parser).
+/// Exit codes: 0 done, 1 failed, 2 wrong usage.
 fn main() -> ExitCode {
     match cli::run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {}", message(&error));
-            ExitCode::FAILURE
+            if error.is::<cli::Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }

@@ -5,6 +5,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::counts;
+
 pub(crate) const HELP: &str = "\
 Tasks of the workspace.
 
@@ -13,7 +15,8 @@ usage: cargo xtask <verb> [options]
   test     run all tests, then print a table op x backend x level and the totals
   build    build the device code of the operators with the CANN that is found, and list it by SoC
   budget   what each kernel takes of the memories of a core; fails and names the knob where it does not fit
-  bench    predicted times of the kernels against their bounds, and what binds: nothing runs on a card
+  bench    predicted times of the kernels against their bounds, and what binds: nothing runs on a card;
+           with --counts: instructions of the operators' benches on the CPU, small cases, one thread (needs valgrind)
   sim      compile a kernel for the twin, run it on made-up data, and report: `cargo xtask sim --help` has the options
   doctor   say what this machine has and lacks for each device, why, and what to do
   bindgen  with --check: compare the declarations of ascend-rt with genuine AscendCL headers
@@ -37,6 +40,13 @@ options of bench
 options of test
   --level LEVEL   compute with this SIMD level and list it only: scalar, avx2, avx512, avx512bf16
 
+options of bench --counts
+  --op NAME       only this operator
+  --level LEVEL   SIMD level (default avx2, the best that valgrind knows)
+  --json FILE     write the counts
+  --baseline FILE compare with counts written before; exit code 1 if one has grown
+  --threshold P   by more than P percent (default 1)
+
 options of bindgen
   --check         required: nothing is generated, the declarations are written by hand
   --identity      also let rustc compare the types (needs libclang)
@@ -47,6 +57,7 @@ examples
   cargo xtask build --soc 910b
   PYPTO_MM1_N=512 cargo xtask budget --op grouped-gemm
   cargo xtask bench --soc 910b3 --op msa-sparse-decode --html timelines
+  cargo xtask bench --counts --op msa-indexer --baseline counts.json
   cargo xtask sim add.cpp --soc 910b3 --arg in:f16:4096 --arg in:f16:4096 --arg out:f16:4096 --seeds 20
   ACL_INCLUDE=/usr/local/Ascend/cann/include cargo xtask bindgen --check
 ";
@@ -90,6 +101,7 @@ pub(crate) enum Verb {
     Bench(Prediction),
     /// With the words that are for the other program.
     Sim(Vec<String>),
+    Counts(counts::Request),
     Doctor,
     Bindgen {
         identity: bool,
@@ -145,6 +157,13 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Request, U
         let (dry_run, words): (Vec<_>, Vec<_>) = args.partition(|arg| arg == "--dry-run");
         return Ok(Request { verb: Verb::Sim(words), dry_run: !dry_run.is_empty() });
     }
+    let words: Vec<String> = args.collect();
+    let asks = |word: &str| words.iter().any(|given| given == word);
+    if words.first().is_some_and(|word| word == "bench") && asks("--counts") && !asks("--help") && !asks("-h") {
+        let others: Vec<String> = words[1..].iter().filter(|word| *word != "--dry-run").cloned().collect();
+        return Ok(Request { verb: Verb::Counts(counts::parse(&others)?), dry_run: asks("--dry-run") });
+    }
+    let mut args = words.into_iter();
     let mut verb = None;
     let mut help = false;
     let mut dry_run = false;
@@ -225,7 +244,7 @@ pub(crate) fn known(what: &str, value: String, choices: &[&str]) -> Result<Strin
     if choices.contains(&value.as_str()) { Ok(value) } else { Err(unknown(what, &value, choices)) }
 }
 
-fn unknown(what: &str, value: &str, choices: &[&str]) -> Usage {
+pub(crate) fn unknown(what: &str, value: &str, choices: &[&str]) -> Usage {
     let nearest = choices.iter().min_by_key(|choice| edit_distance(value, choice));
     let hint = nearest.map_or(String::new(), |name| format!("; the nearest is `{name}`"));
     Usage(format!("unknown {what} `{value}`; there are: {}{hint}", choices.join(", ")))
@@ -296,6 +315,17 @@ mod tests {
         assert_eq!(request, Request { verb: Verb::Sim(words("k.cpp")), dry_run: true });
         assert_eq!(parsed("sim").unwrap().verb, Verb::Sim(Vec::new()));
         assert_eq!(message("--dry-run sim k.cpp"), "`sim` is the first word: what follows it is its own");
+    }
+
+    #[test]
+    fn counting_has_options_of_its_own() {
+        let Request { verb: Verb::Counts(counts), dry_run } =
+            parsed("bench --counts --dry-run --op msa-indexer").unwrap()
+        else {
+            panic!("counts")
+        };
+        assert!(dry_run && counts.op.as_deref() == Some("msa-indexer"));
+        assert_eq!(parsed("bench --counts --help").unwrap().verb, Verb::Help);
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod build;
 mod cargo;
 mod ci;
 mod cli;
+mod counts;
 mod doctor;
 mod predict;
 mod report;
@@ -81,6 +82,11 @@ fn run(request: &Request) -> anyhow::Result<bool> {
             Ok(true)
         }
         Verb::Sim(words) => sim::run(words),
+        Verb::Counts(counts) if request.dry_run => {
+            counts.describe();
+            Ok(true)
+        }
+        Verb::Counts(counts) => counts.run(&Workspace::enter()?),
         Verb::Doctor if request.dry_run => {
             doctor::describe();
             Ok(true)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// CPU features that the kernels look at; the report lists those that the CPU has.
 const RELEVANT_FLAGS: [&str; 14] = [
@@ -23,7 +23,7 @@ const RELEVANT_FLAGS: [&str; 14] = [
 ];
 
 /// The machine and the build that a report was made with.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// Model name of the CPU; empty where the system does not tell.
     pub cpu: String,
@@ -36,17 +36,17 @@ pub struct Machine {
     /// Main memory; 0 where the system does not tell.
     pub memory_bytes: u64,
     /// Operating system.
-    pub os: &'static str,
+    pub os: String,
     /// Architecture.
-    pub arch: &'static str,
+    pub arch: String,
     /// SIMD level in use.
     pub level: String,
     /// Threads in use.
     pub threads: usize,
     /// Compiler that built this program.
-    pub rustc: &'static str,
+    pub rustc: String,
     /// Commit that it was built from; `None` outside a repository.
-    pub commit: Option<&'static str>,
+    pub commit: Option<String>,
 }
 
 impl Machine {
@@ -69,12 +69,12 @@ impl Machine {
             physical_cores: if cores.is_empty() { logical_cores } else { cores.len() },
             logical_cores,
             memory_bytes: kib(meminfo, "MemTotal"),
-            os: std::env::consts::OS,
-            arch: std::env::consts::ARCH,
+            os: std::env::consts::OS.to_owned(),
+            arch: std::env::consts::ARCH.to_owned(),
             level: level.to_owned(),
             threads,
-            rustc: env!("MODEL_MINIMAX_RUSTC"),
-            commit: option_env!("MODEL_MINIMAX_COMMIT"),
+            rustc: env!("MODEL_MINIMAX_RUSTC").to_owned(),
+            commit: option_env!("MODEL_MINIMAX_COMMIT").map(str::to_owned),
         }
     }
 }

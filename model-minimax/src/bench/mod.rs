@@ -2,24 +2,31 @@
 
 //! End-to-end generation benchmark: the arms of one loaded model, measured in turn, and their reports.
 
+pub mod activity;
+pub mod compare;
 mod machine;
+pub mod plot;
 mod report;
+pub mod saved;
+pub mod stats;
 
 use std::fmt;
 use std::ops::ControlFlow;
 use std::str::FromStr;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use machine::{Machine, peak_memory_bytes};
-pub use report::{Ratios, Report, ReportError, ReportFile, SCHEMA, Setup, Spread, table};
+pub use report::{
+    Bound, Limits, Ratios, Report, ReportError, ReportFile, Roofline, SCHEMA, Setup, Share, Spread, Summary, table,
+};
 
 use crate::config::StopIds;
 use crate::generate::{Decoder, GenerateError, GenerateOptions, generate};
 use crate::sampling::SamplingOptions;
 
 /// How the experts of a model are run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Arm {
     /// Expert by expert, each as plain matrix products.
@@ -101,7 +108,7 @@ pub struct Plan {
 }
 
 /// One measured iteration.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Seconds of a generation of one token: the prefill.
     pub prefill_s: f64,

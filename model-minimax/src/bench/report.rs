@@ -5,9 +5,12 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::activity::Activity;
+use super::stats::{Stats, moments};
 use super::{Arm, ArmRun, Machine, Measured, Sample};
+use crate::plan::Work;
 
 /// Version of the report's layout; it grows when a field changes its meaning or disappears.
 pub const SCHEMA: u32 = 2;
@@ -49,6 +52,16 @@ pub struct Setup {
     pub prefill_chunk: usize,
     /// Bytes of weights and of the cache that one decode step reads, of a step in the middle of a generation.
     pub decode_bytes_per_step: u64,
+    /// FLOP of that step.
+    pub decode_flop_per_step: u64,
+    /// Bytes and FLOP of the prompt.
+    pub prefill_work: Work,
+    /// What the multiply units can do, in FLOP per second, measured before the first iteration.
+    pub peak_flop_per_s: f64,
+    /// Whether the arm had a process of its own.
+    pub own_process: bool,
+    /// In which order the iterations of the arms were run: `sequential`, `interleaved` or `random`.
+    pub order: String,
     /// Knobs that are set, by name.
     pub knobs: BTreeMap<String, String>,
     /// The machine.
@@ -71,10 +84,7 @@ impl Spread {
         if values.is_empty() {
             return Self { mean: 0.0, std: 0.0 };
         }
-        let n = values.len() as f64;
-        let mean = values.iter().sum::<f64>() / n;
-        let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
-        let std = if values.len() > 1 { (squares / (n - 1.0)).sqrt() } else { 0.0 };
+        let (mean, std) = moments(values);
         Self { mean: round(mean, 3), std: round(std, 3) }
     }
 }
@@ -82,6 +92,12 @@ impl Spread {
 impl Serialize for Spread {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         [self.mean, self.std].serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Spread {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        <[f64; 2]>::deserialize(deserializer).map(|[mean, std]| Self { mean, std })
     }
 }
 
@@ -101,7 +117,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// How much faster the fused arm is than the eager one: ratios of median rates.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Ratios {
     /// Of prompt tokens per second.
     pub prefill: f64,
@@ -111,9 +127,117 @@ pub struct Ratios {
     pub e2e: f64,
 }
 
+/// What bounds a phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Bound {
+    /// Reading memory.
+    Memory,
+    /// The multiply units.
+    Compute,
+    /// Neither: the phase uses less than [`Bound::OVERHEAD`] of both.
+    Overhead,
+}
+
+impl Bound {
+    /// Below this share of memory and of the multiply units, something else takes the time.
+    pub const OVERHEAD: f64 = 0.25;
+
+    fn of(memory: f64, compute: f64) -> Self {
+        match memory.max(compute) {
+            share if share < Self::OVERHEAD => Self::Overhead,
+            _ if memory >= compute => Self::Memory,
+            _ => Self::Compute,
+        }
+    }
+
+    /// The one word.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Compute => "compute",
+            Self::Overhead => "overhead",
+        }
+    }
+}
+
+/// The measured limits of the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Read bandwidth in 10^9 bytes per second, median of one measurement per iteration.
+    pub read_gb_per_s: f64,
+    /// Multiply-adds in 10^9 FLOP per second, measured at the start.
+    pub gflop_per_s: f64,
+}
+
+/// A phase beside the limits of the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Share {
+    /// Bytes that it reads at least.
+    pub bytes: u64,
+    /// Its multiplications and additions.
+    pub flop: u64,
+    /// Its median time in seconds.
+    pub seconds: f64,
+    /// Its rate of reading over the bandwidth.
+    pub of_read: f64,
+    /// Its FLOP rate over that of the multiply units.
+    pub of_peak: f64,
+    /// What bounds it.
+    pub bound: Bound,
+}
+
+impl Share {
+    /// `None` where no time was measured.
+    fn of(work: Work, seconds: f64, limits: &Limits) -> Option<Self> {
+        if !seconds.is_finite() || seconds <= 0.0 {
+            return None;
+        }
+        let of_read = work.bytes as f64 / seconds / (limits.read_gb_per_s * 1e9).max(1.0);
+        let of_peak = work.flop as f64 / seconds / (limits.gflop_per_s * 1e9).max(1.0);
+        Some(Self {
+            bytes: work.bytes,
+            flop: work.flop,
+            seconds,
+            of_read: round(of_read, 4),
+            of_peak: round(of_peak, 4),
+            bound: Bound::of(of_read, of_peak),
+        })
+    }
+}
+
+/// Both phases beside the limits of the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Roofline {
+    /// The limits.
+    pub limits: Limits,
+    /// The prompt.
+    pub prefill: Option<Share>,
+    /// One decoded token.
+    pub decode: Option<Share>,
+}
+
+/// Statistics over the iterations, rounded to 9 significant digits.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Seconds to the first token.
+    pub prefill_s: Stats,
+    /// Seconds to the first token of the full generation.
+    pub first_token_s: Stats,
+    /// Seconds of the full generation.
+    pub total_s: Stats,
+    /// Prompt tokens per second.
+    pub prefill_tps: Stats,
+    /// Decoded tokens per second, from the first to the last token of the full generation.
+    pub decode_tps: Stats,
+    /// Generated tokens per second of the full generation.
+    pub e2e_tps: Stats,
+}
+
 /// The report of one arm. Up to `e2e_tps_std` the fields, their order and their rounding are those of the published
 /// benchmark.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Display name of the model.
     pub model: String,
@@ -192,8 +316,18 @@ pub struct Report {
     pub decode_share_of_read: f64,
     /// Ratios of the medians, when both arms ran.
     pub fused_over_eager: Option<Ratios>,
+    /// Whether the arm had a process of its own.
+    pub own_process: bool,
+    /// In which order the iterations of the arms were run: `sequential`, `interleaved` or `random`.
+    pub order: String,
+    /// Both phases beside the limits of the machine.
+    pub roofline: Roofline,
+    /// Mean, deviation and percentiles of what was measured.
+    pub stats: Summary,
     /// The raw measurements.
     pub samples: Vec<Sample>,
+    /// Loads of experts and choices of blocks, from a generation that is not timed; in the report of one arm, if asked for.
+    pub activity: Option<Activity>,
     /// Environment variables that are set.
     pub knobs: BTreeMap<String, String>,
     /// The machine and the build.
@@ -206,11 +340,16 @@ impl Report {
     pub fn all(setup: &Setup, measured: &Measured) -> Vec<Self> {
         let read_bytes_per_s = median(measured.read_bytes_per_s.iter().copied());
         let mut reports: Vec<Self> = measured.runs.iter().map(|run| Self::of(setup, run, read_bytes_per_s)).collect();
-        let ratios = Self::ratios(&reports);
-        for report in &mut reports {
+        Self::relate(&mut reports);
+        reports
+    }
+
+    /// Fills in what reports of one arm each cannot know: how the arms compare.
+    pub fn relate(reports: &mut [Self]) {
+        let ratios = Self::ratios(reports);
+        for report in reports {
             report.fused_over_eager = ratios;
         }
-        reports
     }
 
     fn of(setup: &Setup, run: &ArmRun, read_bytes_per_s: f64) -> Self {
@@ -219,7 +358,14 @@ impl Report {
         let middle = |value: &dyn Fn(&Sample) -> f64| median(samples.iter().map(value));
         let prefill_tps = |sample: &Sample| sample.prefill_tps(setup.prompt_len);
         let (prefill, decode, e2e) = (spread(&prefill_tps), spread(&Sample::decode_tps), spread(&Sample::e2e_tps));
+        let stats =
+            |value: &dyn Fn(&Sample) -> f64| Stats::of(&samples.iter().map(value).collect::<Vec<f64>>()).rounded();
         let decode_tps_median = middle(&Sample::steady_decode_tps);
+        let limits = Limits {
+            read_gb_per_s: round(read_bytes_per_s / 1e9, 3),
+            gflop_per_s: round(setup.peak_flop_per_s / 1e9, 3),
+        };
+        let decode_work = Work { bytes: setup.decode_bytes_per_step, flop: setup.decode_flop_per_step };
         let decode_bytes_per_s = setup.decode_bytes_per_step as f64 * decode_tps_median;
         Self {
             model: setup.model.clone(),
@@ -263,6 +409,22 @@ impl Report {
             read_gb_per_s: round(read_bytes_per_s / 1e9, 3),
             decode_share_of_read: round(decode_bytes_per_s / read_bytes_per_s.max(1.0), 3),
             fused_over_eager: None,
+            own_process: setup.own_process,
+            order: setup.order.clone(),
+            roofline: Roofline {
+                prefill: Share::of(setup.prefill_work, middle(&|sample| sample.prefill_s), &limits),
+                decode: Share::of(decode_work, 1.0 / decode_tps_median, &limits),
+                limits,
+            },
+            stats: Summary {
+                prefill_s: stats(&|sample| sample.prefill_s),
+                first_token_s: stats(&|sample| sample.first_token_s),
+                total_s: stats(&|sample| sample.total_s),
+                prefill_tps: stats(&prefill_tps),
+                decode_tps: stats(&Sample::steady_decode_tps),
+                e2e_tps: stats(&Sample::e2e_tps),
+            },
+            activity: None,
             samples: samples.clone(),
             knobs: setup.knobs.clone(),
             machine: setup.machine.clone(),
@@ -297,10 +459,19 @@ impl Report {
     }
 }
 
-/// The closing table: median rates of each arm, arms that did not run, and the ratio line.
+/// The closing table: median rates and time to the first token of each arm, arms that did not run, the ratio line, and both
+/// phases of each arm beside the limits of the machine.
 #[must_use]
 pub fn table(reports: &[Report]) -> String {
-    let mut out = format!("{:<13}{:>10}{:>10}{:>10} (tok/s)\n{}\n", "arm", "prefill", "decode", "e2e", "-".repeat(50));
+    let mut out = format!(
+        "{:<13}{:>10}{:>10}{:>10} (tok/s){:>10}\n{}\n",
+        "arm",
+        "prefill",
+        "decode",
+        "e2e",
+        "TTFT (s)",
+        "-".repeat(61)
+    );
     for arm in Arm::ALL {
         let line = match reports.iter().find(|report| report.mode == arm) {
             None => format!("{arm:<13}{:>10}", "(skipped)"),
@@ -308,10 +479,11 @@ pub fn table(reports: &[Report]) -> String {
                 // A generation of one token has no decode rate.
                 let rate = |rate: f64| if rate > 0.0 { format!("{rate:.1}") } else { "-".to_owned() };
                 format!(
-                    "{arm:<13}{:>10}{:>10}{:>10}",
+                    "{arm:<13}{:>10}{:>10}{:>10}{:>18.3}",
                     rate(report.prefill_tps_median),
                     rate(report.decode_tps_median),
-                    rate(report.e2e_tps_median)
+                    rate(report.e2e_tps_median),
+                    report.stats.prefill_s.p50
                 )
             }
         };
@@ -330,6 +502,34 @@ pub fn table(reports: &[Report]) -> String {
             median(Arm::Eager)
         );
         debug_assert!(written.is_ok(), "writing into a String cannot fail");
+    }
+    out + &roofline(reports)
+}
+
+/// What the phases of each arm read and compute, and their shares of what the machine can do.
+fn roofline(reports: &[Report]) -> String {
+    let mut out = String::new();
+    for report in reports {
+        let Roofline { limits, prefill, decode } = &report.roofline;
+        if out.is_empty() {
+            out = format!(
+                "limits: {:.1} GB/s read, {:.0} GFLOP/s\n{:<13}{:<9}{:>10}{:>10}{:>9}{:>9}  bound\n",
+                limits.read_gb_per_s, limits.gflop_per_s, "arm", "phase", "MB", "GFLOP", "of read", "of peak"
+            );
+        }
+        for (phase, share) in [("prompt", prefill), ("token", decode)] {
+            let Some(Share { bytes, flop, of_read, of_peak, bound, .. }) = share else { continue };
+            let line = format!(
+                "{:<13}{phase:<9}{:>10.1}{:>10.2}{:>9}{:>9}  {}\n",
+                report.mode,
+                *bytes as f64 / 1e6,
+                *flop as f64 / 1e9,
+                format!("{:.0} %", of_read * 100.0),
+                format!("{:.0} %", of_peak * 100.0),
+                bound.name()
+            );
+            out.push_str(&line);
+        }
     }
     out
 }

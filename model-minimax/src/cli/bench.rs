@@ -2,21 +2,31 @@
 
 use std::io::Write;
 use std::num::NonZeroU32;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use clap::Args;
-use cpu_tiles::probe::Bandwidth;
+use clap::{Args, ValueEnum};
+use cpu_tiles::Precision;
+use cpu_tiles::probe::{self, Bandwidth};
+use model_minimax::bench::activity::{Activity, Observed};
 use model_minimax::bench::{
-    Arm, ArmError, BenchDecoder, Machine, Plan, Report, ReportFile, Setup, peak_memory_bytes, run as measure, table,
+    Arm, ArmError, BenchDecoder, Machine, Measured, Plan, Report, ReportFile, Setup, peak_memory_bytes, run as measure,
+    table,
 };
 use model_minimax::checkpoint::synthetic::SyntheticSpec;
 use model_minimax::config::{FfnKind, Variant};
-use model_minimax::generate::check_request;
+use model_minimax::generate::{GenerateOptions, check_request, generate};
 use model_minimax::knobs;
 use model_minimax::model::device::Device;
+use model_minimax::model::{AttentionMode, Model};
+use model_minimax::plan::{decode_work, prefill_work};
+use model_minimax::sampling::SamplingOptions;
 
-use super::args::{DEFAULT_PROMPT, ModelArgs, OrDefault, name};
+use super::args::{DEFAULT_PROMPT, Dtype, ModelArgs, OrDefault, name};
+use super::processes;
+use super::reports::BenchCommand;
 use super::session::{Session, load_name};
 use super::text::Text;
 
@@ -26,8 +36,15 @@ const ITERS: u32 = 3;
 /// Read once per iteration: far beyond any cache, yet some ten milliseconds.
 const PROBE_BYTES: usize = 256 << 20;
 
+/// Time of a reading of the multiply units, at least.
+const PEAK_TIME: Duration = Duration::from_millis(20);
+
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    command: Option<BenchCommand>,
+
     #[command(flatten)]
     model: ModelArgs,
 
@@ -76,8 +93,8 @@ pub(crate) struct BenchArgs {
     graph: bool,
 
     /// Window of the graph arms
-    #[arg(long, value_name = "N", hide = true)]
-    graph_window: Option<u32>,
+    #[arg(long, env = "WINDOW", value_name = "N", default_value = "", hide_default_value = true, hide = true)]
+    graph_window: OrDefault<NonZeroU32>,
 
     /// Accepted and ignored, as in the published benchmark
     #[arg(long, hide = true)]
@@ -98,6 +115,39 @@ pub(crate) struct BenchArgs {
     /// Write bench_latest_<arm>.json here [default: the current folder, unless --report-file is given]
     #[arg(long, env = "REPORT_DIR", value_name = "DIR", default_value = "", hide_default_value = true)]
     report_dir: String,
+
+    /// Measure all arms in this process; without it each of several arms has a process of its own
+    #[arg(long)]
+    in_process: bool,
+
+    /// Order of the iterations of several arms: sequential, one arm after the other; interleaved, A B A B; random, interleaved
+    /// and shuffled [default: sequential; interleaved with --in-process]
+    #[arg(long, value_enum)]
+    order: Option<Order>,
+
+    /// Seed of the random order
+    #[arg(long, value_name = "N", default_value = "0")]
+    order_seed: u64,
+
+    /// Put loads of experts and choices of blocks into the report, from one more generation, which is not timed; implied by
+    /// --report-file
+    #[arg(long)]
+    activity: bool,
+
+    /// The arm that this process measures for the one that started it
+    #[arg(long, value_name = "ARM", hide = true)]
+    only_arm: Option<Arm>,
+}
+
+/// Order of the iterations of several arms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Order {
+    /// One arm after the other
+    Sequential,
+    /// One iteration of each arm, then the next
+    Interleaved,
+    /// As interleaved, the arms of each round in random order
+    Random,
 }
 
 /// The list given to `--arms`; nothing means all.
@@ -130,6 +180,14 @@ impl BenchArgs {
             None if self.use_pypto => vec![Arm::Fused],
             None => self.arms.0.clone(),
         })
+    }
+
+    fn wants_activity(&self) -> bool {
+        self.activity || self.report_file.is_some()
+    }
+
+    fn order(&self) -> Order {
+        self.order.unwrap_or(if self.in_process { Order::Interleaved } else { Order::Sequential })
     }
 
     fn prompt(&self) -> &str {
@@ -200,17 +258,59 @@ fn latest(dir: &Path, arm: Arm) -> PathBuf {
 }
 
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
+    if let Some(command) = &args.command {
+        return command.run();
+    }
     let arms = args.arms()?;
     let knobs = knobs::in_force()?;
-    if args.seq.is_some() || args.route.is_some() || args.active.is_some() || args.graph_window.is_some() {
+    if let Some(arm) = args.only_arm {
+        let (session, plan, prompt) = prepare(args, vec![arm])?;
+        let gate = processes::Gate;
+        let wanted = args.wants_activity() && arms.first() == Some(&arm);
+        let here = Here { args, session: &session, prompt: &prompt, knobs, own_process: true, activity: wanted };
+        return gate.report(&here.measure(&plan, args.order(), || gate.pass())?);
+    }
+    if args.seq.is_some() || args.route.is_some() || args.active.is_some() || args.graph_window.0.is_some() {
         eprintln!("note: --seq, --route, --active and --graph-window have no effect");
     }
     Device::require_built(&args.model.device)?;
     let reports = Reports::reserve(args, &arms)?;
+    let (session, plan, prompt) = prepare(args, arms)?;
+    let names: Vec<&str> = plan.arms.iter().map(|arm| arm.name()).collect();
+    let rule = "=".repeat(70);
+    eprintln!("{rule}\n  {}  E2E generation  {}\n{rule}", session.config().variant, names.join(" / ").to_uppercase());
+    let own_process = plan.arms.len() > 1 && !args.in_process;
+    eprintln!(
+        "prompt {} tokens, {} new tokens, {} warm-up, {} iterations per arm, {}, {}",
+        prompt.len(),
+        plan.max_new_tokens,
+        plan.warmup,
+        plan.iters,
+        name(args.order()),
+        if own_process { "a process for each arm" } else { "in one process" },
+    );
+    reports.remove_older()?;
+    let all = if own_process {
+        drop(session);
+        processes::measure(&plan.arms, plan.iters, args.order(), args.order_seed)?
+    } else {
+        let own_process = plan.arms.len() == 1;
+        let activity = args.wants_activity();
+        let here = Here { args, session: &session, prompt: &prompt, knobs, own_process, activity };
+        here.measure(&plan, args.order(), || ())?
+    };
+    for report in &all {
+        eprintln!("{}", summary(report));
+    }
+    reports.write(&all)?;
+    std::io::stdout().write_all(table(&all).as_bytes()).context("the table cannot be written to stdout")
+}
+
+/// Everything that can fail before weights are loaded: the checkpoint's headers, the prompt, the request.
+fn prepare(args: &BenchArgs, arms: Vec<Arm>) -> anyhow::Result<(Session, Plan, Vec<u32>)> {
     let variant = args.model.variant.0.unwrap_or(Variant::M27);
     let session = Session::open(&args.model, Some(SyntheticSpec::slice(variant)))?;
     let config = session.config();
-
     let text = match Text::open(session.dir()) {
         Ok(text) => Some(text),
         Err(error) if args.prompt_ids.is_none() => return Err(error),
@@ -230,52 +330,130 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
         ignore_eos: args.ignore_eos,
     };
     check_request(&prompt, plan.max_new_tokens, config.vocab_size, config.max_position_embeddings)?;
+    Ok((session, plan, prompt))
+}
 
-    let names: Vec<&str> = plan.arms.iter().map(|arm| arm.name()).collect();
-    let rule = "=".repeat(70);
-    eprintln!("{rule}\n  {}  E2E generation  {}\n{rule}", config.variant, names.join(" / ").to_uppercase());
-    let (mut model, load_time) = session.load(&args.model)?;
-    eprintln!(
-        "prompt {} tokens, {} new tokens, {} warm-up, {} iterations per arm, interleaved",
-        prompt.len(),
-        plan.max_new_tokens,
-        plan.warmup,
-        plan.iters
-    );
-    let bandwidth = Bandwidth::new(PROBE_BYTES).context("no memory for the bandwidth probe")?;
-    reports.remove_older()?;
-    let measured = measure(&mut model, &prompt, &plan, || bandwidth.run(session.pool()), |line| eprintln!("{line}"))?;
+/// A benchmark in this process.
+struct Here<'a> {
+    args: &'a BenchArgs,
+    session: &'a Session,
+    prompt: &'a [u32],
+    knobs: std::collections::BTreeMap<String, String>,
+    own_process: bool,
+    activity: bool,
+}
 
-    let layers = &config.layers[..config.num_hidden_layers];
-    let has_sparse = layers.iter().any(|layer| layer.msa().is_some());
-    let setup = Setup {
-        model: config.variant.to_string(),
-        device: args.model.device.to_string(),
-        layers: config.num_hidden_layers,
-        moe_layers: layers.iter().filter(|layer| layer.ffn == FfnKind::Moe).count(),
-        warmup: plan.warmup,
-        model_load_s: load_time.as_secs_f64(),
-        prompt_len: prompt.len(),
-        max_new_tokens: plan.max_new_tokens,
-        peak_memory_bytes: peak_memory_bytes(),
-        model_path: session.dir().to_owned(),
-        synthetic: session.synthetic().map(ToString::to_string),
-        dtype: name(args.model.dtype),
-        load: load_name(&model),
-        attention: has_sparse.then(|| args.model.attention.name().to_owned()),
-        indexer: args.model.attention.indexer_name().filter(|_| has_sparse).map(str::to_owned),
-        prefill_chunk: args.model.attention.prefill_chunk().get(),
+impl Here<'_> {
+    /// Loads the model and measures the arms of the plan; `before` is called before each round of iterations.
+    fn measure(&self, plan: &Plan, order: Order, before: impl Fn()) -> anyhow::Result<Vec<Report>> {
+        let Self { args, session, prompt, .. } = *self;
+        let config = session.config();
+        let (mut model, load_time) = session.load(&args.model)?;
+        let bandwidth = Bandwidth::new(PROBE_BYTES).context("no memory for the bandwidth probe")?;
+        let precision = match args.model.dtype {
+            Dtype::F32 => Precision::F32,
+            Dtype::Bf16 => Precision::Bf16,
+        };
+        let peak_flop_per_s = self.peak(precision);
+        let measured = {
+            let mut measure = |plan: &Plan| {
+                let read = || {
+                    before();
+                    bandwidth.run(session.pool())
+                };
+                measure(&mut model, prompt, plan, read, |line| eprintln!("{line}"))
+            };
+            match order {
+                Order::Sequential => {
+                    let mut all = Measured { runs: Vec::new(), read_bytes_per_s: Vec::new() };
+                    for &arm in &plan.arms {
+                        let one = measure(&Plan { arms: vec![arm], ..plan.clone() })?;
+                        all.runs.extend(one.runs);
+                        all.read_bytes_per_s.extend(one.read_bytes_per_s);
+                    }
+                    all
+                }
+                Order::Interleaved => measure(plan)?,
+                Order::Random => {
+                    let mut arms = plan.arms.clone();
+                    processes::shuffle(&mut arms, &mut args.order_seed.clone());
+                    measure(&Plan { arms, ..plan.clone() })?
+                }
+            }
+        };
+
+        let layers = &config.layers[..config.num_hidden_layers];
+        let has_sparse = layers.iter().any(|layer| layer.msa().is_some());
+        let sparse = args.model.attention.mode() != AttentionMode::Dense;
+        let chunk = args.model.attention.prefill_chunk();
         // Of a step in the middle of the generation.
-        decode_bytes_per_step: model.decode_bytes(prompt.len() + plan.max_new_tokens / 2),
-        knobs,
-        machine: Machine::detect(session.level().name(), session.pool().threads()),
-    };
-    let all = Report::all(&setup, &measured);
-    for report in &all {
-        eprintln!("{}", summary(report));
+        let middle = prompt.len() + plan.max_new_tokens / 2;
+        let setup = Setup {
+            model: config.variant.to_string(),
+            device: args.model.device.to_string(),
+            layers: config.num_hidden_layers,
+            moe_layers: layers.iter().filter(|layer| layer.ffn == FfnKind::Moe).count(),
+            warmup: plan.warmup,
+            model_load_s: load_time.as_secs_f64(),
+            prompt_len: prompt.len(),
+            max_new_tokens: plan.max_new_tokens,
+            peak_memory_bytes: peak_memory_bytes(),
+            model_path: session.dir().to_owned(),
+            synthetic: session.synthetic().map(ToString::to_string),
+            dtype: name(args.model.dtype),
+            load: load_name(&model),
+            attention: has_sparse.then(|| args.model.attention.name().to_owned()),
+            indexer: args.model.attention.indexer_name().filter(|_| has_sparse).map(str::to_owned),
+            prefill_chunk: chunk.get(),
+            decode_bytes_per_step: model.decode_bytes(middle),
+            decode_flop_per_step: decode_work(config, precision, sparse, middle).flop,
+            prefill_work: prefill_work(config, precision, sparse, prompt.len(), chunk),
+            peak_flop_per_s,
+            own_process: self.own_process,
+            order: name(order),
+            knobs: self.knobs.clone(),
+            machine: Machine::detect(session.level().name(), session.pool().threads()),
+        };
+        let mut reports = Report::all(&setup, &measured);
+        if self.activity
+            && let Some(first) = reports.first_mut()
+        {
+            first.activity = Some(self.activity(&mut model, plan, first.mode)?);
+        }
+        Ok(reports)
     }
-    reports.write(&all)?;
-    std::io::stdout().write_all(table(&all).as_bytes()).context("the table cannot be written to stdout")
+
+    /// What the multiply units do at the precision of the activations: the middle of three readings.
+    fn peak(&self, precision: Precision) -> f64 {
+        let (level, pool) = (self.session.level(), self.session.pool());
+        let mut iterations = 1 << 12;
+        let mut readings = Vec::new();
+        while readings.len() < 3 {
+            let start = Instant::now();
+            let reading = probe::peak(level, precision, pool, iterations);
+            match start.elapsed() < PEAK_TIME {
+                true => iterations *= 2,
+                false => readings.push(reading),
+            }
+        }
+        readings.sort_by(f64::total_cmp);
+        readings[1]
+    }
+
+    /// One more generation, listened to.
+    fn activity(&self, model: &mut Model, plan: &Plan, arm: Arm) -> anyhow::Result<Activity> {
+        eprintln!("listening to one more generation, which is not timed");
+        model.set_arm(arm);
+        let mut observed = Observed::new(model, self.prompt.len() + plan.max_new_tokens);
+        let options = GenerateOptions {
+            max_new_tokens: plan.max_new_tokens,
+            stop: plan.stop.clone(),
+            ignore_eos: plan.ignore_eos,
+            sampling: SamplingOptions::default(),
+        };
+        generate(&mut observed, self.prompt, &options, |_| ControlFlow::Continue(()))?;
+        Ok(observed.finish())
+    }
 }
 
 /// The closing lines of one arm in the published layout.

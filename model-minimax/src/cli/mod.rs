@@ -3,13 +3,18 @@
 mod args;
 mod ask;
 mod bench;
+#[cfg(test)]
+mod compatibility;
 #[cfg(feature = "download")]
 mod download;
 mod inspect;
 mod knobs;
+mod ops;
 mod parity;
 mod plan;
+mod processes;
 mod progress;
+mod reports;
 mod session;
 mod synth;
 mod text;
@@ -49,6 +54,11 @@ enum Command {
     /// Show the environment variables that are read: value, type, default, meaning.
     ListKnobs,
 }
+
+/// A request that cannot be met as it stands: exit code 2, as for a wrong command line.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Usage(pub(crate) String);
 
 /// Parses the command line and does what it says; usage errors end the process with code 2.
 pub(crate) fn run() -> anyhow::Result<()> {

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use model_minimax::bench::{Arm, ArmRun, Machine, Measured, Report, SCHEMA, Sample, Setup, Spread, table};
+use model_minimax::bench::{Arm, ArmRun, Bound, Machine, Measured, Report, SCHEMA, Sample, Setup, Spread, table};
+use model_minimax::plan::Work;
 
-fn setup() -> Setup {
+pub(crate) fn setup() -> Setup {
     Setup {
         model: "MiniMax-M2.7".to_owned(),
         device: "cpu".to_owned(),
@@ -24,13 +25,18 @@ fn setup() -> Setup {
         indexer: None,
         prefill_chunk: 2048,
         decode_bytes_per_step: 2_000_000_000,
+        decode_flop_per_step: 4_000_000_000,
+        prefill_work: Work { bytes: 3_000_000_000, flop: 80_000_000_000 },
+        peak_flop_per_s: 100e9,
+        own_process: false,
+        order: "interleaved".to_owned(),
         knobs: BTreeMap::from([("RAYON_NUM_THREADS".to_owned(), "2".to_owned())]),
         machine: Machine::detect("avx2", 2),
     }
 }
 
 /// Eager decodes 10 tokens in 2, 4 and 5 seconds, fused in half of that; prefill takes 1 second or half of it.
-fn measured(arms: &[Arm]) -> Measured {
+pub(crate) fn measured(arms: &[Arm]) -> Measured {
     let run = |&arm: &Arm| {
         let scale = if arm == Arm::Eager { 1.0 } else { 0.5 };
         // The full generation's own prefill takes a little longer than the separate one.
@@ -99,7 +105,12 @@ fn the_published_fields_come_first_and_in_their_order() {
         "read_gb_per_s",
         "decode_share_of_read",
         "fused_over_eager",
+        "own_process",
+        "order",
+        "roofline",
+        "stats",
         "samples",
+        "activity",
         "knobs",
         "machine",
     ];
@@ -152,6 +163,19 @@ fn values_and_rounding() {
         fused["samples"][1],
         serde_json::json!({ "prefill_s": 0.5, "first_token_s": 0.625, "total_s": 2.625, "gen_tokens": 11 })
     );
+    // 20 GB/s read and 100 GFLOP/s at most. The prompt: 3 GB and 80 GFLOP in 1 s; a token: 2 GB and 4 GFLOP in 0.4 s.
+    let share = |phase: &str| eager["roofline"][phase].clone();
+    assert_eq!((&share("prefill")["of_read"], &share("prefill")["of_peak"]), (&0.15.into(), &0.8.into()));
+    assert_eq!((&share("decode")["of_read"], &share("decode")["of_peak"]), (&0.25.into(), &0.1.into()));
+    assert_eq!((&share("prefill")["bound"], &share("decode")["bound"]), (&"compute".into(), &"memory".into()));
+    assert_eq!(eager["roofline"]["limits"], serde_json::json!({ "read_gb_per_s": 20.0, "gflop_per_s": 100.0 }));
+    // Decode rates of 5, 2.5 and 2 tok/s.
+    let stats = &eager["stats"]["decode_tps"];
+    assert_eq!(
+        (&stats["n"], &stats["p50"], &stats["min"], &stats["max"]),
+        (&3.into(), &2.5.into(), &2.0.into(), &5.0.into())
+    );
+    assert_eq!((stats["p5"].as_f64().unwrap() * 100.0).round(), 205.0);
     assert_eq!(fused["knobs"], serde_json::json!({ "RAYON_NUM_THREADS": "2" }));
     assert_eq!((&fused["machine"]["level"], &fused["machine"]["threads"]), (&"avx2".into(), &2.into()));
 }
@@ -170,20 +194,40 @@ fn one_arm_is_an_object_without_ratio_and_several_are_a_list() {
 #[test]
 fn the_table() {
     let expected = "\
-arm             prefill    decode       e2e (tok/s)
---------------------------------------------------
-eager              20.0       2.5       2.1
-fused              40.0       5.0       4.2
+arm             prefill    decode       e2e (tok/s)  TTFT (s)
+-------------------------------------------------------------
+eager              20.0       2.5       2.1             1.000
+fused              40.0       5.0       4.2             0.500
 fused / eager: prefill 2.00x, decode 2.00x (medians 5.0 / 2.5 tok/s)
+limits: 20.0 GB/s read, 100 GFLOP/s
+arm          phase            MB     GFLOP  of read  of peak  bound
+eager        prompt       3000.0     80.00     15 %     80 %  compute
+eager        token        2000.0      4.00     25 %     10 %  memory
+fused        prompt       3000.0     80.00     30 %    160 %  compute
+fused        token        2000.0      4.00     50 %     20 %  memory
 ";
     assert_eq!(table(&reports(&Arm::ALL)), expected);
-    let expected = "\
-arm             prefill    decode       e2e (tok/s)
---------------------------------------------------
-eager         (skipped)
-fused              40.0       5.0       4.2
-";
-    assert_eq!(table(&reports(&[Arm::Fused])), expected);
+    let alone = table(&reports(&[Arm::Fused]));
+    assert!(alone.contains("\neager         (skipped)\nfused ") && !alone.contains("fused / eager"), "{alone}");
+}
+
+#[test]
+fn what_uses_neither_memory_nor_multiply_units_is_overhead() {
+    let slow = Setup { peak_flop_per_s: 1e15, decode_bytes_per_step: 1_000_000, ..setup() };
+    let reports = Report::all(&slow, &measured(&[Arm::Eager]));
+    assert_eq!(reports[0].roofline.decode.map(|share| share.bound), Some(Bound::Overhead));
+}
+
+#[test]
+fn reports_are_read_back_as_they_were() {
+    let written = reports(&Arm::ALL);
+    let read: Vec<Report> = serde_json::from_str(&Report::json(&written).unwrap()).unwrap();
+    assert_eq!(read, written);
+    // Those of one arm each, as processes hand them over, are related afterwards.
+    let mut apart: Vec<Report> = Arm::ALL.iter().flat_map(|&arm| reports(&[arm])).collect();
+    assert!(apart.iter().all(|report| report.fused_over_eager.is_none()));
+    Report::relate(&mut apart);
+    assert_eq!(apart, written);
 }
 
 #[test]
@@ -195,8 +239,9 @@ fn a_generation_of_one_token_has_no_decode_rate() {
     assert_eq!((reports[0].decode_tps_mean, reports[0].decode_tps_std), (0.0, 0.0));
     // No ratio of zeros, hence no line.
     assert_eq!(reports[0].fused_over_eager, None);
-    assert!(table(&reports).lines().nth(2).is_some_and(|line| line.ends_with("10.0         -       0.5")));
-    assert_eq!(table(&reports).lines().count(), 4);
+    assert!(table(&reports).lines().nth(2).is_some_and(|line| line.contains("10.0         -       0.5  ")));
+    assert!(reports[0].roofline.decode.is_none() && reports[0].roofline.prefill.is_some());
+    assert_eq!(table(&reports).lines().filter(|line| line.contains(" token ")).count(), 0);
 }
 
 #[test]

@@ -5,79 +5,25 @@
 //!
 //! `cargo bench -p msa-main-branch -- --help`
 //!
-//! Probes of the limits and cases take turns in short slices, round after round, and a case's share of the limit is
-//! that against the probes of its own round: absolute speeds of a shared machine move by half within minutes. FLOP are
-//! those of the keys that the rows see, none for what causality hides; packing the keys is part of the time.
+//! Shares of the limits are those of the round: see `op_testkit::bench`. FLOP are those of the keys that the rows see,
+//! none for what causality hides; packing the keys is part of the time.
 
 use cpu_tiles::probe::{self, Bandwidth};
 use cpu_tiles::{Level, Pool, Precision};
 use half::bf16;
 use msa_main_branch::{AttentionDims, Blocks, Data, KeysValues, Query, msa_main_branch};
+use op_testkit::bench::{self, Bench, Case, Failure, Options, Program};
 use op_testkit::{fill_bf16, fill_f32};
-use serde_json::{Value, json};
-use std::path::PathBuf;
+use serde_json::json;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
-const USAGE: &str = "\
-cargo bench -p msa-main-branch -- [options]
-
-  --json FILE   write the report, with raw samples
-  --rounds N    rounds of slices (default 5; 2 with --quick)
-  --threads N   threads (default: RAYON_NUM_THREADS, else physical cores)
-  --level L     SIMD level: scalar, avx2, avx512, avx512bf16 (default: CPU_TILES_LEVEL, else the best)
-  --case TEXT   only cases whose kernel or shape contains this
-  --quick       dense prefill of 1024 tokens only, two rounds
-  --help        this text
-";
-
+const PROGRAM: Program =
+    Program { package: "msa-main-branch", rounds: 5, quick: "dense prefill of 1024 tokens only", words: &[] };
 const SCHEMA: &str = "msa-main-branch-bench/1";
 const DIMS: AttentionDims = AttentionDims::M3;
 const TOPK: usize = 16;
-const SLICE: Duration = Duration::from_millis(100);
 /// Many times any last-level cache.
 const PROBE_BYTES: usize = 512 << 20;
-
-type Failure = Box<dyn std::error::Error>;
-
-struct Options {
-    json: Option<PathBuf>,
-    rounds: usize,
-    pool: Pool,
-    level: Level,
-    case: String,
-    quick: bool,
-}
-
-/// The options, or `None` where the usage is asked for.
-fn options() -> Result<Option<Options>, Failure> {
-    let (mut json, mut rounds, mut threads, mut level, mut quick) = (None, None, None, None, false);
-    let mut case = String::new();
-    let mut args = std::env::args().skip(1);
-    while let Some(arg) = args.next() {
-        let mut value = || args.next().ok_or_else(|| format!("`{arg}` needs a value"));
-        match arg.as_str() {
-            "--json" => json = Some(PathBuf::from(value()?)),
-            "--rounds" => rounds = Some(value()?.parse::<usize>().ok().filter(|n| *n > 0).ok_or("bad `--rounds`")?),
-            "--threads" => threads = Some(value()?.parse::<usize>().map_err(|_| "bad `--threads`")?),
-            "--level" => level = Some(value()?),
-            "--case" => case = value()?,
-            "--quick" => quick = true,
-            "--help" | "-h" => return Ok(None),
-            // What cargo passes to every bench.
-            "--bench" => {}
-            _ => return Err(format!("unknown option `{arg}`").into()),
-        }
-    }
-    Ok(Some(Options {
-        json,
-        rounds: rounds.unwrap_or(if quick { 2 } else { 5 }),
-        pool: threads.map_or_else(Pool::from_env, Pool::new)?,
-        level: level.map_or_else(Level::from_env, |name| Level::new(name.parse()?))?,
-        case,
-        quick,
-    }))
-}
 
 /// Block lists that own their ids.
 #[derive(Clone, Copy, PartialEq)]
@@ -192,142 +138,52 @@ impl Arrays {
     }
 }
 
-/// A case, with the milliseconds of its calls in each round.
-struct Case {
-    kernel: String,
-    shape: String,
+/// The case of some queries in one format with one selection of blocks.
+fn case<'a>(
+    level: Level,
+    pool: &'a Pool,
     precision: Precision,
     selection: Selection,
     n: usize,
     start: usize,
-    bytes: usize,
-    flop: f64,
-    arrays: Arrays,
-    ids: Vec<i32>,
-    out: Vec<f32>,
-    rounds: Vec<Vec<f64>>,
-}
-
-impl Case {
-    fn new(options: &Options, precision: Precision, selection: Selection, n: usize, start: usize) -> Self {
-        let arrays = Arrays::new(precision, n, start + n);
-        let ids = selection.ids(n, start);
-        let out = vec![0.0; n * DIMS.heads * DIMS.head_dim];
-        let format = if precision == Precision::F32 { "f32" } else { "bf16" };
-        Self {
-            kernel: format!("msa_main_branch/{}/{format}/{}", selection.name(), options.level),
-            shape: format!("n {n} from {start}, {}/{} heads, D {}", DIMS.heads, DIMS.kv_heads, DIMS.head_dim),
-            precision,
-            selection,
-            n,
-            start,
-            bytes: arrays.bytes() + size_of_val(&out[..]) + size_of_val(&ids[..]),
-            flop: (selection.pairs(n, start, &ids) * DIMS.head_dim * 4) as f64,
-            arrays,
-            ids,
-            out,
-            rounds: Vec::new(),
-        }
-    }
-
-    fn call(&mut self, options: &Options) -> Result<(), Failure> {
-        let [data, keys, values] = self.arrays.data();
-        let (query, plain) = (Query { data, start: self.start }, KeysValues::Plain { keys, values });
-        let blocks = self.selection.blocks(&self.ids);
-        msa_main_branch(options.level, &options.pool, &DIMS, query, plain, blocks, &mut self.out)?;
+) -> Case<'a> {
+    let arrays = Arrays::new(precision, n, start + n);
+    let ids = selection.ids(n, start);
+    let mut out = vec![0.0; n * DIMS.heads * DIMS.head_dim];
+    let format = if precision == Precision::F32 { "f32" } else { "bf16" };
+    let bytes = arrays.bytes() + size_of_val(&out[..]) + size_of_val(&ids[..]);
+    let flop = (selection.pairs(n, start, &ids) * DIMS.head_dim * 4) as f64;
+    let call = move |_| {
+        let [data, keys, values] = arrays.data();
+        let (query, plain) = (Query { data, start }, KeysValues::Plain { keys, values });
+        msa_main_branch(level, pool, &DIMS, query, plain, selection.blocks(&ids), &mut out)?;
         Ok(())
-    }
-
-    /// Calls until the slice is over, once at least.
-    fn slice(&mut self, options: &Options) -> Result<(), Failure> {
-        let mut samples = Vec::new();
-        let begin = Instant::now();
-        while samples.is_empty() || begin.elapsed() < SLICE {
-            let start = Instant::now();
-            self.call(options)?;
-            samples.push(start.elapsed().as_secs_f64() * 1e3);
-        }
-        self.rounds.push(samples);
-        Ok(())
-    }
-
-    /// Median over the rounds of `of(round, its median in ms)`.
-    fn over_rounds(&self, of: impl Fn(usize, f64) -> f64) -> f64 {
-        median(self.rounds.iter().enumerate().map(|(round, ms)| of(round, median(ms.clone()))).collect())
-    }
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
-}
-
-/// The limits in each round, in units per second.
-#[derive(Default)]
-struct Limits {
-    bandwidth: Vec<f64>,
-    bf16_peak: Vec<f64>,
-    f32_peak: Vec<f64>,
-}
-
-impl Limits {
-    fn measure(&mut self, bandwidth: &Bandwidth, options: &Options, iterations: u64) {
-        let three = |run: &dyn Fn() -> f64| median((0..3).map(|_| run()).collect());
-        let peak = |precision| three(&|| probe::peak(options.level, precision, &options.pool, iterations));
-        self.bandwidth.push(three(&|| bandwidth.run(&options.pool)));
-        self.bf16_peak.push(peak(Precision::Bf16));
-        self.f32_peak.push(peak(Precision::F32));
-    }
-
-    /// Shortest possible milliseconds in a round: by memory, by the multiply units.
-    fn ms(&self, case: &Case, round: usize) -> (f64, f64) {
-        let peak = if case.precision == Precision::F32 { &self.f32_peak } else { &self.bf16_peak };
-        (case.bytes as f64 / self.bandwidth[round] * 1e3, case.flop / peak[round] * 1e3)
-    }
-
-    fn share(&self, case: &Case) -> f64 {
-        case.over_rounds(|round, ms| {
-            let (memory, compute) = self.ms(case, round);
-            memory.max(compute) / ms
-        })
-    }
-
-    fn bound(&self, case: &Case) -> &'static str {
-        if case.over_rounds(|round, _| self.ms(case, round).0 - self.ms(case, round).1) > 0.0 {
-            "memory"
-        } else {
-            "compute"
-        }
-    }
+    };
+    Case::new(
+        format!("msa_main_branch/{}/{format}/{level}", selection.name()),
+        format!("n {n} from {start}, {}/{} heads, D {}", DIMS.heads, DIMS.kv_heads, DIMS.head_dim),
+        bytes,
+        flop,
+        call,
+    )
+    .with_peak(if precision == Precision::F32 { 1 } else { 0 })
+    .with("queries", n)
 }
 
 fn main() -> ExitCode {
-    let options = match options() {
-        Ok(Some(options)) => options,
-        Ok(None) => {
-            print!("{USAGE}");
-            return ExitCode::SUCCESS;
-        }
-        Err(error) => {
-            eprint!("{error}\n\n{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
-    match run(&options) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    bench::main(&PROGRAM, run)
 }
 
 fn run(options: &Options) -> Result<(), Failure> {
     use Precision::{Bf16, F32};
     use Selection::{Dense, PerQuery, PerTile};
-    let mut cases = vec![(Bf16, Dense, 1024, 0), (F32, Dense, 1024, 0)];
-    if !options.quick {
+    let pool = &options.threads.map_or_else(Pool::from_env, Pool::new)?;
+    let level = options.level.as_ref().map_or_else(Level::from_env, |name| Level::new(name.parse()?))?;
+    let n = options.size(1024, 256);
+    let mut cases = vec![(Bf16, Dense, n, 0), (F32, Dense, n, 0)];
+    if options.is_small() {
+        cases.extend([(Bf16, PerQuery, n, 8 * n), (Bf16, PerTile, n, 8 * n)]);
+    } else if !options.quick {
         cases.extend([
             (Bf16, Dense, 2048, 0),
             (F32, Dense, 2048, 0),
@@ -338,124 +194,16 @@ fn run(options: &Options) -> Result<(), Failure> {
             (Bf16, PerTile, 1024, 31 * 1024),
         ]);
     }
-    let cases =
-        cases.into_iter().map(|(precision, selection, n, start)| Case::new(options, precision, selection, n, start));
-    let wanted = |case: &Case| case.kernel.contains(&options.case) || case.shape.contains(&options.case);
-    let mut cases: Vec<_> = cases.filter(wanted).collect();
+    let case = |(precision, selection, n, start)| case(level, pool, precision, selection, n, start);
+    let cases = cases.into_iter().map(case).filter(|case| case.is_wanted(options)).collect();
 
-    eprintln!("{} cases, {} rounds of {} ms slices", cases.len(), options.rounds, SLICE.as_millis());
-    let bandwidth = Bandwidth::new(PROBE_BYTES)?;
-    let mut iterations = 1 << 12;
-    while time(|| _ = probe::peak(options.level, Bf16, &options.pool, iterations)) < Duration::from_millis(20) {
-        iterations *= 2;
-    }
-    for case in &mut cases {
-        case.call(options)?;
-    }
-    let mut limits = Limits::default();
-    for round in 1..=options.rounds {
-        limits.measure(&bandwidth, options, iterations);
-        for case in &mut cases {
-            case.slice(options)?;
-        }
-        eprintln!("round {round} of {}", options.rounds);
-    }
-    let report = report(options, &cases, &limits);
-    print(&report)?;
-    if let Some(path) = &options.json {
-        std::fs::write(path, format!("{report:#}\n")).map_err(|error| format!("{}: {error}", path.display()))?;
-    }
-    Ok(())
-}
-
-fn time(run: impl FnOnce()) -> Duration {
-    let start = Instant::now();
-    run();
-    start.elapsed()
-}
-
-fn report(options: &Options, cases: &[Case], limits: &Limits) -> Value {
-    let of_case = |case: &Case| {
-        let ms = median(case.rounds.concat());
-        json!({
-            "kernel": case.kernel,
-            "shape": case.shape,
-            "queries": case.n,
-            "bytes": case.bytes,
-            "flop": case.flop,
-            "median_ms": ms,
-            "min_ms": case.rounds.concat().into_iter().fold(f64::INFINITY, f64::min),
-            "gb_per_s": case.bytes as f64 / ms / 1e6,
-            "gflop_per_s": case.flop / ms / 1e6,
-            "bound": limits.bound(case),
-            "share_of_limit": limits.share(case),
-            "samples_ms": case.rounds,
-        })
-    };
-    json!({
-        "schema": SCHEMA,
-        "machine": machine(options),
-        "settings": {
-            "heads": DIMS.heads, "kv_heads": DIMS.kv_heads, "head_dim": DIMS.head_dim, "block": DIMS.block,
-            "topk": TOPK, "rounds": options.rounds, "slice_ms": SLICE.as_millis() as u64,
-        },
-        "limits": {
-            "read_bytes_per_s": {"median": median(limits.bandwidth.clone()), "samples": limits.bandwidth},
-            "bf16_flop_per_s": {"median": median(limits.bf16_peak.clone()), "samples": limits.bf16_peak},
-            "f32_flop_per_s": {"median": median(limits.f32_peak.clone()), "samples": limits.f32_peak},
-        },
-        "cases": cases.iter().map(of_case).collect::<Vec<_>>(),
-    })
-}
-
-fn machine(options: &Options) -> Value {
-    let field = |path: &str, key: &str| {
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        let line = text.lines().find_map(|line| line.strip_prefix(key)?.trim_start().strip_prefix(':'));
-        line.unwrap_or_default().trim().to_owned()
-    };
-    json!({
-        "cpu": field("/proc/cpuinfo", "model name"),
-        "memory": field("/proc/meminfo", "MemTotal"),
-        "logical_cores": std::thread::available_parallelism().map_or(1, usize::from),
-        "os": std::env::consts::OS,
-        "arch": std::env::consts::ARCH,
-        "level": options.level.name(),
-        "threads": options.pool.threads(),
-        "debug_assertions": cfg!(debug_assertions),
-    })
-}
-
-fn print(report: &Value) -> Result<(), Failure> {
-    let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
-    let (machine, limits) = (&report["machine"], &report["limits"]);
-    println!(
-        "{}, level {}, {} threads; read bandwidth {:.1} GB/s, BF16 peak {:.0}, F32 peak {:.0} GFLOP/s (medians)",
-        machine["cpu"].as_str().unwrap_or_default(),
-        machine["level"].as_str().unwrap_or_default(),
-        machine["threads"],
-        number(&limits["read_bytes_per_s"]["median"]) / 1e9,
-        number(&limits["bf16_flop_per_s"]["median"]) / 1e9,
-        number(&limits["f32_flop_per_s"]["median"]) / 1e9,
-    );
-    println!(
-        "{:<44} {:>9} {:>8} {:>10} {:>10} {:>7} {:>8} {:>7}  {:<8} shape",
-        "kernel", "MB", "GFLOP", "median ms", "min ms", "GB/s", "GFLOP/s", "of lim.", "limit"
-    );
-    for case in report["cases"].as_array().ok_or("no cases")? {
-        println!(
-            "{:<44} {:>9.1} {:>8.2} {:>10.3} {:>10.3} {:>7.1} {:>8.1} {:>5.0} %  {:<8} {}",
-            case["kernel"].as_str().unwrap_or_default(),
-            number(&case["bytes"]) / 1e6,
-            number(&case["flop"]) / 1e9,
-            number(&case["median_ms"]),
-            number(&case["min_ms"]),
-            number(&case["gb_per_s"]),
-            number(&case["gflop_per_s"]),
-            number(&case["share_of_limit"]) * 100.0,
-            case["bound"].as_str().unwrap_or_default(),
-            case["shape"].as_str().unwrap_or_default(),
-        );
-    }
-    Ok(())
+    let bandwidth = Bandwidth::new(options.size(PROBE_BYTES, 1 << 20))?;
+    let bench = Bench::new(options, level.name(), pool.threads(), || bandwidth.run(pool))
+        .with_peak("bf16_flop_per_s", |iterations| probe::peak(level, Bf16, pool, iterations))
+        .with_peak("f32_flop_per_s", |iterations| probe::peak(level, F32, pool, iterations));
+    let measured = bench.run(cases)?;
+    let settings = json!({
+        "heads": DIMS.heads, "kv_heads": DIMS.kv_heads, "head_dim": DIMS.head_dim, "block": DIMS.block, "topk": TOPK,
+    });
+    bench.publish(&bench.report(SCHEMA, settings, &measured))
 }
