@@ -52,6 +52,7 @@
 //!
 //! * [`mod@bench`] measures generation, arm against arm, and writes the reports.
 //! * [`model::parity`] compares a model with what a reference implementation computed.
+//! * [`prepare`] corrects configurations that promise what their weights do not hold.
 //! * [`model::verify`] finds the first place where two models differ.
 //! * `download` (feature `download`, on by default) fetches a checkpoint from a hub.
 //! * [`knobs`] lists the environment variables that the program and its kernels read.
@@ -64,6 +65,7 @@ pub mod download;
 pub mod generate;
 pub mod knobs;
 pub mod model;
+pub mod prepare;
 pub mod sampling;
 #[cfg(feature = "text")]
 pub mod text;

@@ -7,8 +7,10 @@ mod bench;
 mod download;
 mod knobs;
 mod parity;
+mod prepare;
 mod progress;
 mod session;
+mod shell;
 mod synth;
 mod text;
 mod verify;
@@ -38,6 +40,8 @@ enum Command {
     /// Fetch a checkpoint from a hub; goes on where an earlier run stopped.
     #[cfg(feature = "download")]
     Download(download::DownloadArgs),
+    /// Validate a checkpoint and correct its configuration, in an overlay folder or in place.
+    Prepare(prepare::PrepareArgs),
     /// Write a synthetic checkpoint: a complete folder, as published, with random weights.
     Synth(synth::SynthArgs),
     /// Show the environment variables that are read: value, type, default, meaning.
@@ -54,6 +58,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         Command::Replay(args) => verify::run_replay(&args),
         #[cfg(feature = "download")]
         Command::Download(args) => download::run(&args),
+        Command::Prepare(args) => prepare::run(&args),
         Command::Synth(args) => synth::run(&args),
         Command::ListKnobs => knobs::run(),
     }
