@@ -3,6 +3,8 @@
 mod args;
 mod ask;
 mod bench;
+#[cfg(feature = "text")]
+mod chat;
 #[cfg(feature = "download")]
 mod download;
 mod knobs;
@@ -29,6 +31,9 @@ struct Cli {
 enum Command {
     /// Answer a prompt; the answer streams to stdout, everything else goes to stderr.
     Ask(ask::AskArgs),
+    /// Talk to the model; what it thinks goes to stderr, what it answers to stdout.
+    #[cfg(feature = "text")]
+    Chat(Box<chat::ChatArgs>),
     /// Measure real generation, arm against arm; ends with a table and JSON reports.
     Bench(bench::BenchArgs),
     /// Compare the model with golden data; the table of worst differences goes to stdout.
@@ -52,6 +57,8 @@ enum Command {
 pub(crate) fn run() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Ask(args) => ask::run(&args),
+        #[cfg(feature = "text")]
+        Command::Chat(args) => chat::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Parity(args) => parity::run(&args),
         Command::Verify(args) => verify::run(&args),
