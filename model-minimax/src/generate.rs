@@ -23,6 +23,14 @@ pub trait Decoder {
     /// Forgets the sequence: the next call of [`forward`](Self::forward) starts at position 0.
     fn reset(&mut self);
 
+    /// Cuts the sequence to its first `len` tokens, or to fewer, and returns how many are left. Unless a decoder can do better
+    /// it forgets them all.
+    fn keep(&mut self, len: usize) -> usize {
+        let _ = len;
+        self.reset();
+        0
+    }
+
     /// Appends `ids` (at least one) to the sequence and returns the logits of the last position, F32
     /// `[vocab_size]`. The first call after a reset is the prefill.
     ///
@@ -132,18 +140,40 @@ pub fn generate<D: Decoder>(
     decoder: &mut D,
     prompt: &[u32],
     options: &GenerateOptions,
+    on_token: impl FnMut(u32) -> ControlFlow<()>,
+) -> Result<Generation, GenerateError> {
+    generate_from(decoder, prompt, 0, options, on_token)
+}
+
+/// As [`generate`], of a decoder whose sequence begins with the first `cached` tokens of the prompt: what of them it can
+/// [keep](Decoder::keep) is not computed again.
+///
+/// # Errors
+/// As [`generate`].
+pub fn generate_from<D: Decoder>(
+    decoder: &mut D,
+    prompt: &[u32],
+    cached: usize,
+    options: &GenerateOptions,
     mut on_token: impl FnMut(u32) -> ControlFlow<()>,
 ) -> Result<Generation, GenerateError> {
     let mut sampler = Sampler::new(options.sampling)?;
     check_request(prompt, options.max_new_tokens, decoder.vocab_size(), decoder.max_positions())?;
-    decoder.reset();
+    // The logits of the last token are needed, so at least that one goes through the model.
+    let kept = match cached.min(prompt.len() - 1) {
+        0 => {
+            decoder.reset();
+            0
+        }
+        cached => decoder.keep(cached),
+    };
 
     let start = Instant::now();
     let mut timings = Timings::default();
     let mut ids = Vec::with_capacity(options.max_new_tokens);
-    let mut step = prompt;
+    let mut step = &prompt[kept..];
     let stop = loop {
-        let position = if ids.is_empty() { 0 } else { prompt.len() + ids.len() - 1 };
+        let position = if ids.is_empty() { kept } else { prompt.len() + ids.len() - 1 };
         let logits =
             decoder.forward(step).map_err(|source| GenerateError::Forward { position, source: Box::new(source) })?;
         let token = sampler.sample(logits)?;

@@ -55,6 +55,7 @@
 //! * [`mod@bench`] measures generation, arm against arm, and writes the reports.
 //! * [`inspect`] says what a checkpoint folder holds, [`plan`] what running it takes; neither reads a weight.
 //! * [`model::parity`] compares a model with what a reference implementation computed.
+//! * [`prepare`] corrects configurations that promise what their weights do not hold.
 //! * [`model::verify`] finds the first place where two models differ.
 //! * `download` (feature `download`, on by default) fetches a checkpoint from a hub.
 //! * [`knobs`] lists the environment variables that the program and its kernels read.
@@ -69,6 +70,7 @@ pub mod inspect;
 pub mod knobs;
 pub mod model;
 pub mod plan;
+pub mod prepare;
 pub mod sampling;
 #[cfg(feature = "text")]
 pub mod text;

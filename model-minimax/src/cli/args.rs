@@ -14,6 +14,7 @@ use model_minimax::checkpoint::synthetic::SyntheticSpec;
 use model_minimax::config::Variant;
 use model_minimax::model::device::DeviceChoice;
 use model_minimax::model::{AttentionMode, HeadReduce, LoadMode, PREFILL_CHUNK};
+use model_minimax::sampling::SamplingOptions;
 
 pub(crate) const DEFAULT_PROMPT: &str =
     "Explain in one paragraph how the router of a mixture-of-experts model chooses the experts for a token.";
@@ -106,6 +107,40 @@ impl ModelArgs {
             LoadMode::Auto if self.device == DeviceChoice::Cpu && self.streaming => LoadMode::Mmap,
             LoadMode::Auto if self.device == DeviceChoice::Cpu && self.no_streaming => LoadMode::Pack,
             mode => mode,
+        }
+    }
+}
+
+/// How tokens are chosen.
+#[derive(Debug, Args)]
+pub(crate) struct SamplingArgs {
+    /// Sample with this temperature; 0 is greedy [default: greedy, or 1 with another sampling option]
+    #[arg(long, value_name = "T", allow_negative_numbers = true)]
+    temperature: Option<f32>,
+
+    /// Sample among the K most probable tokens; 0 is all [default: 0]
+    #[arg(long, value_name = "K")]
+    top_k: Option<usize>,
+
+    /// Sample among the most probable tokens that together reach P [default: 1]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    top_p: Option<f32>,
+
+    /// Seed of the sampling; the same seed gives the same answer [default: 0]
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+impl SamplingArgs {
+    /// Greedy, unless an option says otherwise.
+    pub(crate) fn options(&self) -> SamplingOptions {
+        let greedy = SamplingOptions::default();
+        let sampled = self.top_k.is_some() || self.top_p.is_some() || self.seed.is_some();
+        SamplingOptions {
+            temperature: self.temperature.unwrap_or(if sampled { 1.0 } else { greedy.temperature }),
+            top_k: self.top_k.unwrap_or(greedy.top_k),
+            top_p: self.top_p.unwrap_or(greedy.top_p),
+            seed: self.seed.unwrap_or(greedy.seed),
         }
     }
 }

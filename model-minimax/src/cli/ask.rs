@@ -8,9 +8,9 @@ use anyhow::Context;
 use clap::Args;
 use model_minimax::bench::{Arm, BenchDecoder};
 use model_minimax::generate::{GenerateError, GenerateOptions, Generation, Stop, check_request, generate};
-use model_minimax::sampling::{Sampler, SamplingOptions};
+use model_minimax::sampling::Sampler;
 
-use super::args::{DEFAULT_PROMPT, ModelArgs};
+use super::args::{DEFAULT_PROMPT, ModelArgs, SamplingArgs};
 use super::session::Session;
 use super::text::{Text, ThinkingMode};
 
@@ -64,35 +64,11 @@ pub(crate) struct AskArgs {
     #[arg(long)]
     eager: bool,
 
-    /// Sample with this temperature; 0 is greedy [default: greedy, or 1 with another sampling option]
-    #[arg(long, value_name = "T", allow_negative_numbers = true)]
-    temperature: Option<f32>,
-
-    /// Sample among the K most probable tokens; 0 is all [default: 0]
-    #[arg(long, value_name = "K")]
-    top_k: Option<usize>,
-
-    /// Sample among the most probable tokens that together reach P [default: 1]
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
-    top_p: Option<f32>,
-
-    /// Seed of the sampling; the same seed gives the same answer [default: 0]
-    #[arg(long)]
-    seed: Option<u64>,
+    #[command(flatten)]
+    sampling: SamplingArgs,
 }
 
 impl AskArgs {
-    fn sampling(&self) -> SamplingOptions {
-        let greedy = SamplingOptions::default();
-        let sampled = self.top_k.is_some() || self.top_p.is_some() || self.seed.is_some();
-        SamplingOptions {
-            temperature: self.temperature.unwrap_or(if sampled { 1.0 } else { greedy.temperature }),
-            top_k: self.top_k.unwrap_or(greedy.top_k),
-            top_p: self.top_p.unwrap_or(greedy.top_p),
-            seed: self.seed.unwrap_or(greedy.seed),
-        }
-    }
-
     /// The prompt as text; `None` when ids are given.
     fn prompt_text(&self) -> anyhow::Result<Option<String>> {
         let text = match (&self.prompt_ids, &self.prompt_file) {
@@ -111,7 +87,7 @@ impl AskArgs {
 
 pub(crate) fn run(args: &AskArgs) -> anyhow::Result<()> {
     let prompt_text = args.prompt_text()?;
-    let sampling = args.sampling();
+    let sampling = args.sampling.options();
     // Only for its checks: wrong options should not wait for a model to load.
     Sampler::new(sampling)?;
     let session = Session::open(&args.model, None)?;

@@ -14,6 +14,7 @@ use indicatif::{MultiProgress, ProgressBar};
 use model_minimax::download::{DEFAULT_ENDPOINT, DownloadOptions, Downloaded, Progress, Source, download};
 
 use super::progress::{bar, hides_bars};
+use super::shell::quoted;
 
 #[derive(Args)]
 pub(crate) struct DownloadArgs {
@@ -119,16 +120,6 @@ pub(crate) fn run(args: &DownloadArgs) -> anyhow::Result<()> {
     writeln!(std::io::stdout(), "export MODEL_PATH={}", quoted(&place.to_string_lossy())).context("stdout")
 }
 
-/// As a shell takes it for one word.
-pub(crate) fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "/._-+:@".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        text.to_owned()
-    } else {
-        format!("'{}'", text.replace('\'', r"'\''"))
-    }
-}
-
 /// A bar for each file under way and one for all.
 struct Bars {
     all: MultiProgress,
@@ -200,18 +191,5 @@ impl Bars {
     fn clear(&self) {
         // A terminal that cannot be written to has no bars to clear.
         let _ = self.all.clear();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_are_quoted_for_a_shell() {
-        assert_eq!(quoted("models/MiniMax-M2.7"), "models/MiniMax-M2.7");
-        assert_eq!(quoted("my models"), "'my models'");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
-        assert_eq!(quoted(""), "''");
     }
 }

@@ -3,6 +3,8 @@
 mod args;
 mod ask;
 mod bench;
+#[cfg(feature = "text")]
+mod chat;
 #[cfg(test)]
 mod compatibility;
 #[cfg(feature = "download")]
@@ -12,10 +14,12 @@ mod knobs;
 mod ops;
 mod parity;
 mod plan;
+mod prepare;
 mod processes;
 mod progress;
 mod reports;
 mod session;
+mod shell;
 mod synth;
 mod text;
 mod verify;
@@ -34,6 +38,9 @@ struct Cli {
 enum Command {
     /// Answer a prompt; the answer streams to stdout, everything else goes to stderr.
     Ask(ask::AskArgs),
+    /// Talk to the model; what it thinks goes to stderr, what it answers to stdout.
+    #[cfg(feature = "text")]
+    Chat(Box<chat::ChatArgs>),
     /// Measure real generation, arm against arm; ends with a table and JSON reports.
     Bench(bench::BenchArgs),
     /// Say what a checkpoint folder holds and what is wrong with it; reads headers only.
@@ -47,6 +54,8 @@ enum Command {
     /// Fetch a checkpoint from a hub; goes on where an earlier run stopped.
     #[cfg(feature = "download")]
     Download(download::DownloadArgs),
+    /// Validate a checkpoint and correct its configuration, in an overlay folder or in place.
+    Prepare(prepare::PrepareArgs),
     /// Write a synthetic checkpoint: a complete folder, as published, with random weights.
     Synth(synth::SynthArgs),
     /// Say what running a model takes, before a weight is read: memory by part, bytes per token, expected rate.
@@ -64,6 +73,8 @@ pub(crate) struct Usage(pub(crate) String);
 pub(crate) fn run() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Ask(args) => ask::run(&args),
+        #[cfg(feature = "text")]
+        Command::Chat(args) => chat::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Parity(args) => parity::run(&args),
@@ -71,6 +82,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         Command::Replay(args) => verify::run_replay(&args),
         #[cfg(feature = "download")]
         Command::Download(args) => download::run(&args),
+        Command::Prepare(args) => prepare::run(&args),
         Command::Synth(args) => synth::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::ListKnobs => knobs::run(),

@@ -422,6 +422,11 @@ impl Decoder for Model {
         self.truncate(0);
     }
 
+    fn keep(&mut self, len: usize) -> usize {
+        self.truncate(len);
+        self.len()
+    }
+
     fn forward(&mut self, ids: &[u32]) -> Result<&[f32], ModelError> {
         self.last_logits(ids, &mut Observer(None))
     }

@@ -7,6 +7,7 @@ mod folder;
 mod golden;
 mod header;
 mod m3;
+mod prepare;
 mod published;
 mod synthetic;
 

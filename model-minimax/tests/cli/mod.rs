@@ -2,6 +2,9 @@
 
 //! The program as a user meets it: what it prints, where, and its exit code.
 
+#[cfg(feature = "text")]
+mod chat;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
