@@ -201,7 +201,8 @@ pub const KNOBS: &[Knob] = &[
     knob("WARMUP", Kind::Count(0), "1", Some("--warmup"), "bench: unmeasured generations per arm"),
     knob("ITERS", Kind::Count(1), "3", Some("--iters"), "bench: measured iterations per arm"),
     knob("PROMPT", Kind::Text, "a sentence about routing", Some("--prompt"), "bench: prompt"),
-    knob("ARMS", Kind::Text, "eager,fused", Some("--arms"), "bench: arms to measure, separated by commas"),
+    knob("ARMS", Kind::Text, "all four", Some("--arms"), "bench: arms to measure, separated by commas"),
+    knob("WINDOW", Kind::Count(1), "32", Some("--graph-window"), "bench --static-routing: tokens of the window"),
     knob(
         "REPORT_DIR",
         Kind::Text,

@@ -12,3 +12,6 @@ mod model;
 mod scratch;
 #[cfg(feature = "text")]
 mod text;
+
+#[global_allocator]
+static ALLOCATOR: op_testkit::allocations::CountingAllocator = op_testkit::allocations::CountingAllocator;

@@ -8,6 +8,7 @@ mod parity;
 mod progress;
 mod session;
 mod text;
+mod windows;
 
 use clap::{Parser, Subcommand};
 

@@ -29,6 +29,8 @@ fn setup() -> Setup {
     }
 }
 
+const BOTH: [Arm; 2] = [Arm::Eager, Arm::Fused];
+
 /// Eager decodes 10 tokens in 2, 4 and 5 seconds, fused in half of that; prefill takes 1 second or half of it.
 fn measured(arms: &[Arm]) -> Measured {
     let run = |&arm: &Arm| {
@@ -124,7 +126,7 @@ fn the_published_fields_come_first_and_in_their_order() {
 
 #[test]
 fn values_and_rounding() {
-    let json: serde_json::Value = serde_json::from_str(&Report::json(&reports(&Arm::ALL)).unwrap()).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&Report::json(&reports(&BOTH)).unwrap()).unwrap();
     let (eager, fused) = (&json[0], &json[1]);
     let expected = serde_json::json!({
         "model": "MiniMax-M2.7", "mode": "eager", "device": "cpu", "layers": 4, "moe_patched": 0, "warmup": 1, "iters": 3,
@@ -163,7 +165,7 @@ fn one_arm_is_an_object_without_ratio_and_several_are_a_list() {
     let real = Setup { synthetic: None, ..setup() };
     let report = &Report::all(&real, &measured(&[Arm::Eager]))[0];
     assert!(!report.synthetic && report.synthetic_spec.is_none());
-    let both: serde_json::Value = serde_json::from_str(&Report::json(&reports(&Arm::ALL)).unwrap()).unwrap();
+    let both: serde_json::Value = serde_json::from_str(&Report::json(&reports(&BOTH)).unwrap()).unwrap();
     assert_eq!(both.as_array().map(Vec::len), Some(2));
 }
 
@@ -174,16 +176,22 @@ arm             prefill    decode       e2e (tok/s)
 --------------------------------------------------
 eager              20.0       2.5       2.1
 fused              40.0       5.0       4.2
+vecgraph      (skipped)
+fusedgraph    (skipped)
 fused / eager: prefill 2.00x, decode 2.00x (medians 5.0 / 2.5 tok/s)
 ";
-    assert_eq!(table(&reports(&Arm::ALL)), expected);
+    assert_eq!(table(&reports(&BOTH)), expected);
     let expected = "\
 arm             prefill    decode       e2e (tok/s)
 --------------------------------------------------
 eager         (skipped)
 fused              40.0       5.0       4.2
+vecgraph      (skipped)
+fusedgraph    (skipped)
 ";
     assert_eq!(table(&reports(&[Arm::Fused])), expected);
+    let graphs = table(&reports(&[Arm::VecGraph, Arm::FusedGraph]));
+    assert!(graphs.ends_with("\nfusedgraph / vecgraph: decode 1.00x (medians 5.0 / 5.0 tok/s)\n"), "{graphs}");
 }
 
 #[test]
@@ -196,7 +204,7 @@ fn a_generation_of_one_token_has_no_decode_rate() {
     // No ratio of zeros, hence no line.
     assert_eq!(reports[0].fused_over_eager, None);
     assert!(table(&reports).lines().nth(2).is_some_and(|line| line.ends_with("10.0         -       0.5")));
-    assert_eq!(table(&reports).lines().count(), 4);
+    assert_eq!(table(&reports).lines().count(), 6);
 }
 
 #[test]

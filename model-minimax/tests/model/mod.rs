@@ -3,6 +3,7 @@
 mod attention;
 mod cache;
 mod forward;
+mod graph;
 mod m3;
 mod ops;
 pub(crate) mod parity;
