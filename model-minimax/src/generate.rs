@@ -31,6 +31,16 @@ pub trait Decoder {
         0
     }
 
+    /// Makes what a sequence of up to `tokens` tokens needs ready, as far as that is not part of a forward pass. Nothing depends
+    /// on it but time.
+    ///
+    /// # Errors
+    /// Whatever the model fails with.
+    fn prepare(&mut self, tokens: usize) -> Result<(), Self::Error> {
+        let _ = tokens;
+        Ok(())
+    }
+
     /// Appends `ids` (at least one) to the sequence and returns the logits of the last position, F32
     /// `[vocab_size]`. The first call after a reset is the prefill.
     ///
@@ -167,6 +177,8 @@ pub fn generate_from<D: Decoder>(
         }
         cached => decoder.keep(cached),
     };
+    let failed = |position, source| GenerateError::Forward { position, source: Box::new(source) };
+    decoder.prepare(prompt.len() + options.max_new_tokens).map_err(|source| failed(0, source))?;
 
     let start = Instant::now();
     let mut timings = Timings::default();
@@ -174,8 +186,7 @@ pub fn generate_from<D: Decoder>(
     let mut step = &prompt[kept..];
     let stop = loop {
         let position = if ids.is_empty() { kept } else { prompt.len() + ids.len() - 1 };
-        let logits =
-            decoder.forward(step).map_err(|source| GenerateError::Forward { position, source: Box::new(source) })?;
+        let logits = decoder.forward(step).map_err(|source| failed(position, source))?;
         let token = sampler.sample(logits)?;
         ids.push(token);
         timings.total = start.elapsed();

@@ -16,3 +16,6 @@ mod plan;
 mod scratch;
 #[cfg(feature = "text")]
 mod text;
+
+#[global_allocator]
+static ALLOCATOR: op_testkit::allocations::CountingAllocator = op_testkit::allocations::CountingAllocator;

@@ -9,6 +9,7 @@ pub mod plot;
 mod report;
 pub mod saved;
 pub mod stats;
+mod window;
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -20,6 +21,7 @@ pub use machine::{Machine, peak_memory_bytes};
 pub use report::{
     Bound, Limits, Ratios, Report, ReportError, ReportFile, Roofline, SCHEMA, Setup, Share, Spread, Summary, table,
 };
+pub use window::{WindowPlan, WindowReport, WindowRun, WindowSetup, run_windows, window_table};
 
 use crate::config::StopIds;
 use crate::generate::{Decoder, GenerateError, GenerateOptions, generate};
@@ -33,11 +35,17 @@ pub enum Arm {
     Eager,
     /// All experts in one grouped GEMM; the published name is `pypto`.
     Fused,
+    /// As [`Arm::Eager`], with the decode step captured once and replayed for each token; another name is `graph`.
+    #[serde(rename = "graph")]
+    VecGraph,
+    /// As [`Arm::Fused`], captured and replayed; the published name is `pyptograph`.
+    #[serde(rename = "pypto+graph")]
+    FusedGraph,
 }
 
 impl Arm {
     /// Every arm, in the order of the table.
-    pub const ALL: [Self; 2] = [Self::Eager, Self::Fused];
+    pub const ALL: [Self; 4] = [Self::Eager, Self::Fused, Self::VecGraph, Self::FusedGraph];
 
     /// The name used by `--arms`, in reports and in file names.
     #[must_use]
@@ -45,7 +53,27 @@ impl Arm {
         match self {
             Self::Eager => "eager",
             Self::Fused => "fused",
+            Self::VecGraph => "vecgraph",
+            Self::FusedGraph => "fusedgraph",
         }
+    }
+
+    /// Whether all experts run in one grouped GEMM.
+    #[must_use]
+    pub const fn is_fused(self) -> bool {
+        matches!(self, Self::Fused | Self::FusedGraph)
+    }
+
+    /// The arm that runs the experts in the same way and replays a captured step.
+    #[must_use]
+    pub const fn as_graph(self) -> Self {
+        if self.is_fused() { Self::FusedGraph } else { Self::VecGraph }
+    }
+
+    /// Whether a decode step is captured once and replayed.
+    #[must_use]
+    pub const fn is_graph(self) -> bool {
+        matches!(self, Self::VecGraph | Self::FusedGraph)
     }
 }
 
@@ -59,11 +87,11 @@ impl fmt::Display for Arm {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArmError {
-    /// A graph arm of the published benchmark.
-    #[error("arm {0:?} is not available yet: graphs are not captured on this device (available: eager, fused)")]
-    NotAvailable(String),
     /// No arm has this name.
-    #[error("unknown arm {0:?} (available: eager, fused; pypto is another name of fused)")]
+    #[error(
+        "unknown arm {0:?} (available: eager, fused, vecgraph, fusedgraph; other names: pypto of fused, graph of vecgraph, \
+         pyptograph of fusedgraph)"
+    )]
     Unknown(String),
 }
 
@@ -74,7 +102,8 @@ impl FromStr for Arm {
         match name {
             "eager" => Ok(Self::Eager),
             "fused" | "pypto" => Ok(Self::Fused),
-            "vecgraph" | "pyptograph" | "fusedgraph" => Err(ArmError::NotAvailable(name.to_owned())),
+            "vecgraph" | "graph" => Ok(Self::VecGraph),
+            "fusedgraph" | "pyptograph" => Ok(Self::FusedGraph),
             _ => Err(ArmError::Unknown(name.to_owned())),
         }
     }
@@ -84,6 +113,14 @@ impl FromStr for Arm {
 pub trait BenchDecoder: Decoder {
     /// Selects how the experts run from the next forward pass on.
     fn set_arm(&mut self, arm: Arm);
+
+    /// The logits of the last of `ids`, F32 `[vocab_size]`: of these tokens alone, at positions from 0 on, each of which goes
+    /// to the first experts with equal weights and attends to all before it. The sequence stays as it is. The pass is captured
+    /// for the number of ids and the experts' way of the arm, when they come first, and replayed from then on.
+    ///
+    /// # Errors
+    /// Whatever the model fails with.
+    fn forward_window(&mut self, ids: &[u32]) -> Result<&[f32], Self::Error>;
 
     /// Bytes that a forward pass of one token reads when `context` tokens are cached: weights as stored, and of the cache what
     /// the token attends to.
@@ -218,7 +255,7 @@ pub fn run<D: BenchDecoder>(
     for i in 1..=plan.warmup {
         for &arm in &plan.arms {
             let seconds = timed(arm, plan.max_new_tokens)?.timings.total.as_secs_f64();
-            log(&format!("  {arm:<6} warm-up {i}/{}: {seconds:.3} s", plan.warmup));
+            log(&format!("  {arm:<10} warm-up {i}/{}: {seconds:.3} s", plan.warmup));
         }
     }
     let mut runs: Vec<ArmRun> = plan.arms.iter().map(|&arm| ArmRun { arm, samples: Vec::new() }).collect();
@@ -235,7 +272,7 @@ pub fn run<D: BenchDecoder>(
                 gen_tokens: full.ids.len(),
             };
             log(&format!(
-                "  {:<6} iteration {i}/{}: prefill {:.3} s, total {:.3} s, {} tokens, decode {:.1} tok/s, e2e {:.1} tok/s",
+                "  {:<10} iteration {i}/{}: prefill {:.3} s, total {:.3} s, {} tokens, decode {:.1} tok/s, e2e {:.1} tok/s",
                 run.arm,
                 plan.iters,
                 sample.prefill_s,

@@ -101,12 +101,12 @@ impl<'de> Deserialize<'de> for Spread {
     }
 }
 
-fn round(value: f64, decimals: i32) -> f64 {
+pub(super) fn round(value: f64, decimals: i32) -> f64 {
     let scale = 10f64.powi(decimals);
     (value * scale).round() / scale
 }
 
-fn median(values: impl Iterator<Item = f64>) -> f64 {
+pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = values.collect();
     sorted.sort_by(f64::total_cmp);
     match (sorted.len(), sorted.len() / 2) {
@@ -372,10 +372,7 @@ impl Report {
             mode: run.arm,
             device: setup.device.clone(),
             layers: setup.layers,
-            moe_patched: match run.arm {
-                Arm::Eager => 0,
-                Arm::Fused => setup.moe_layers,
-            },
+            moe_patched: if run.arm.is_fused() { setup.moe_layers } else { 0 },
             warmup: setup.warmup,
             iters: samples.len(),
             model_load_s: round(setup.model_load_s, 2),
@@ -503,7 +500,7 @@ pub fn table(reports: &[Report]) -> String {
         );
         debug_assert!(written.is_ok(), "writing into a String cannot fail");
     }
-    out + &roofline(reports)
+    out + &graphs(reports) + &roofline(reports)
 }
 
 /// What the phases of each arm read and compute, and their shares of what the machine can do.
@@ -532,6 +529,17 @@ fn roofline(reports: &[Report]) -> String {
         }
     }
     out
+}
+
+/// How the graph arms compare, as a line, when both ran.
+fn graphs(reports: &[Report]) -> String {
+    let rate = |arm| reports.iter().find(|report| report.mode == arm).map_or(0.0, |report| report.decode_tps_median);
+    match (rate(Arm::FusedGraph), rate(Arm::VecGraph)) {
+        (fused, vec) if fused > 0.0 && vec > 0.0 => {
+            format!("fusedgraph / vecgraph: decode {:.2}x (medians {fused:.1} / {vec:.1} tok/s)\n", fused / vec)
+        }
+        _ => String::new(),
+    }
 }
 
 /// A report that cannot be written.

@@ -64,6 +64,10 @@ pub(crate) struct AskArgs {
     #[arg(long)]
     eager: bool,
 
+    /// Capture the decode step once and replay it for each token
+    #[arg(long)]
+    graph: bool,
+
     #[command(flatten)]
     sampling: SamplingArgs,
 }
@@ -114,7 +118,8 @@ pub(crate) fn run(args: &AskArgs) -> anyhow::Result<()> {
     check_request(&prompt, options.max_new_tokens, config.vocab_size, config.max_position_embeddings)?;
 
     let (mut model, _) = session.load(&args.model)?;
-    model.set_arm(if args.eager { Arm::Eager } else { Arm::Fused });
+    let arm = if args.eager { Arm::Eager } else { Arm::Fused };
+    model.set_arm(if args.graph { arm.as_graph() } else { arm });
     eprintln!("prompt: {} tokens", prompt.len());
     let stream = text.as_ref().filter(|_| !args.print_ids);
     let generation = answer(&mut model, &prompt, &options, stream)?;

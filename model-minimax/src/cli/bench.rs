@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use cpu_tiles::Precision;
 use cpu_tiles::probe::{self, Bandwidth};
@@ -30,9 +30,9 @@ use super::reports::BenchCommand;
 use super::session::{Session, load_name};
 use super::text::Text;
 
-const NEW_TOKENS: u32 = 32;
-const WARMUP: u32 = 1;
-const ITERS: u32 = 3;
+pub(super) const NEW_TOKENS: u32 = 32;
+pub(super) const WARMUP: u32 = 1;
+pub(super) const ITERS: u32 = 3;
 /// Read once per iteration: far beyond any cache, yet some ten milliseconds.
 const PROBE_BYTES: usize = 256 << 20;
 
@@ -46,7 +46,7 @@ pub(crate) struct BenchArgs {
     command: Option<BenchCommand>,
 
     #[command(flatten)]
-    model: ModelArgs,
+    pub(super) model: ModelArgs,
 
     /// Prompt, without chat template [default: a sentence about routing]
     #[arg(long, env = "PROMPT", value_name = "TEXT", default_value = "", hide_default_value = true)]
@@ -62,22 +62,23 @@ pub(crate) struct BenchArgs {
 
     /// Tokens per generation [default: 32]
     #[arg(long, env = "NEW_TOKENS", value_name = "N", default_value = "", hide_default_value = true)]
-    max_new_tokens: OrDefault<NonZeroU32>,
+    pub(super) max_new_tokens: OrDefault<NonZeroU32>,
 
     /// Unmeasured generations per arm [default: 1]
     #[arg(long, env = "WARMUP", value_name = "N", default_value = "", hide_default_value = true)]
-    warmup: OrDefault<u32>,
+    pub(super) warmup: OrDefault<u32>,
 
     /// Measured iterations per arm [default: 3]
     #[arg(long, env = "ITERS", value_name = "N", default_value = "", hide_default_value = true)]
-    iters: OrDefault<NonZeroU32>,
+    pub(super) iters: OrDefault<NonZeroU32>,
 
     /// Go on to the limit, past end-of-text tokens
     #[arg(long)]
     ignore_eos: bool,
 
-    /// Arms to measure, separated by commas: eager, fused (published name: pypto)
-    #[arg(long, env = "ARMS", value_name = "ARM,ARM", default_value = "eager,fused")]
+    /// Arms to measure, separated by commas: eager, fused (published name: pypto), vecgraph, fusedgraph (pyptograph)
+    /// [default: all; with --static-routing the graph arms]
+    #[arg(long, env = "ARMS", value_name = "ARM,ARM", default_value = "", hide_default_value = true)]
     arms: Arms,
 
     /// Measure only the fused arm
@@ -88,13 +89,17 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "ARM", hide = true)]
     moe_impl: Option<Arm>,
 
-    /// Graph arms of the published benchmark
+    /// Measure only the graph arm: vecgraph, or fusedgraph with --use_pypto
     #[arg(long, hide = true)]
     graph: bool,
 
-    /// Window of the graph arms
-    #[arg(long, env = "WINDOW", value_name = "N", default_value = "", hide_default_value = true, hide = true)]
-    graph_window: OrDefault<NonZeroU32>,
+    /// Run the graph arms as they were published: a window of tokens without a cache, each going to the first experts
+    #[arg(long)]
+    pub(super) static_routing: bool,
+
+    /// Tokens of the window of --static-routing [default: 32]
+    #[arg(long, env = "WINDOW", value_name = "N", default_value = "", hide_default_value = true)]
+    pub(super) graph_window: OrDefault<NonZeroU32>,
 
     /// Accepted and ignored, as in the published benchmark
     #[arg(long, hide = true)]
@@ -110,11 +115,11 @@ pub(crate) struct BenchArgs {
 
     /// Write the report here: one object, or a list if there are several arms
     #[arg(long, value_name = "FILE")]
-    report_file: Option<PathBuf>,
+    pub(super) report_file: Option<PathBuf>,
 
     /// Write bench_latest_<arm>.json here [default: the current folder, unless --report-file is given]
     #[arg(long, env = "REPORT_DIR", value_name = "DIR", default_value = "", hide_default_value = true)]
-    report_dir: String,
+    pub(super) report_dir: String,
 
     /// Measure all arms in this process; without it each of several arms has a process of its own
     #[arg(long)]
@@ -150,7 +155,7 @@ pub(crate) enum Order {
     Random,
 }
 
-/// The list given to `--arms`; nothing means all.
+/// The list given to `--arms`; nothing means the default.
 #[derive(Debug, Clone)]
 struct Arms(Vec<Arm>);
 
@@ -165,21 +170,29 @@ impl std::str::FromStr for Arms {
                 arms.push(arm);
             }
         }
-        Ok(Self(if arms.is_empty() { Arm::ALL.to_vec() } else { arms }))
+        Ok(Self(arms))
     }
 }
 
 impl BenchArgs {
-    fn arms(&self) -> Result<Vec<Arm>, ArmError> {
-        if self.graph {
-            let graph = if self.use_pypto { "pyptograph" } else { "vecgraph" };
-            return Err(ArmError::NotAvailable(graph.to_owned()));
-        }
-        Ok(match self.moe_impl {
+    /// The arms to measure.
+    fn arms(&self) -> anyhow::Result<Vec<Arm>> {
+        let only = match self.moe_impl {
+            None if self.use_pypto => Some(Arm::Fused),
+            None if self.graph => Some(Arm::Eager),
+            arm => arm,
+        };
+        let arms = match only {
+            Some(arm) if self.graph => vec![arm.as_graph()],
             Some(arm) => vec![arm],
-            None if self.use_pypto => vec![Arm::Fused],
             None => self.arms.0.clone(),
-        })
+        };
+        let possible = Arm::ALL.into_iter().filter(|arm| arm.is_graph() || !self.static_routing);
+        match arms.iter().find(|arm| !possible.clone().any(|possible| possible == **arm)) {
+            Some(arm) => bail!("--static-routing is for the graph arms, vecgraph and fusedgraph; found arm {arm}"),
+            None if arms.is_empty() => Ok(possible.collect()),
+            None => Ok(arms),
+        }
     }
 
     fn wants_activity(&self) -> bool {
@@ -253,7 +266,7 @@ impl Reports {
     }
 }
 
-fn latest(dir: &Path, arm: Arm) -> PathBuf {
+pub(super) fn latest(dir: &Path, arm: Arm) -> PathBuf {
     dir.join(format!("bench_latest_{arm}.json"))
 }
 
@@ -270,8 +283,11 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
         let here = Here { args, session: &session, prompt: &prompt, knobs, own_process: true, activity: wanted };
         return gate.report(&here.measure(&plan, args.order(), || gate.pass())?);
     }
-    if args.seq.is_some() || args.route.is_some() || args.active.is_some() || args.graph_window.0.is_some() {
-        eprintln!("note: --seq, --route, --active and --graph-window have no effect");
+    if args.seq.is_some() || args.route.is_some() || args.active.is_some() {
+        eprintln!("note: --seq, --route and --active have no effect");
+    }
+    if args.static_routing {
+        return super::windows::run(args, arms);
     }
     Device::require_built(&args.model.device)?;
     let reports = Reports::reserve(args, &arms)?;

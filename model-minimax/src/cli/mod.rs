@@ -23,6 +23,7 @@ mod shell;
 mod synth;
 mod text;
 mod verify;
+mod windows;
 
 use clap::{Parser, Subcommand};
 

@@ -9,9 +9,11 @@
 
 use super::cache::{LayerCache, PAGE};
 use cpu_tiles::attention::{Ahead, FlashRows, PackedBlocks, Rows};
+use cpu_tiles::mem::Scratch;
 use cpu_tiles::threads::ColumnPanels;
 use cpu_tiles::weights::check_len;
-use cpu_tiles::{Acts, Level, Pool, ShapeError};
+use cpu_tiles::{Acts, Level, Pool, Precision, RowNumbers, ShapeError};
+use std::fmt;
 use std::ops::Range;
 
 /// Pages of a chunk.
@@ -40,6 +42,22 @@ pub fn attention(
     q: &[f32],
     out: &mut [f32],
 ) -> Result<(), ShapeError> {
+    attention_in(&mut Workspace::new(), level, pool, layer, heads, q, out)
+}
+
+/// [`attention`] in memory that is kept from call to call: see [`Workspace`].
+///
+/// # Errors
+/// As [`attention`].
+pub fn attention_in(
+    workspace: &mut Workspace,
+    level: Level,
+    pool: &Pool,
+    layer: LayerCache<'_>,
+    heads: usize,
+    q: &[f32],
+    out: &mut [f32],
+) -> Result<(), ShapeError> {
     let (kv_heads, head_dim, cached) = (layer.kv_heads(), layer.head_dim(), layer.cache().len());
     if heads == 0 || !heads.is_multiple_of(kv_heads) {
         let expected = heads.max(1).next_multiple_of(kv_heads);
@@ -49,51 +67,127 @@ pub fn attention(
     let queries = q.len() / width;
     check_len("q", q.len(), &[queries, heads, head_dim])?;
     check_len("out", out.len(), &[queries, heads, head_dim])?;
-    let acts = Acts::from_f32(level, pool, layer.precision(), queries * heads, head_dim, q)?;
-    let job = Job { layer, heads, group, acts: &acts };
+    let Workspace { acts, parts, states, merged } = workspace;
+    let acts = Acts::resized(acts, level, layer.precision(), queries * heads, head_dim)?;
+    acts.write_f32(pool, q)?;
+    let job = Job { layer, heads, group, acts };
 
     let block = (BLOCK_ROWS / group).max(1);
     let chunks = |queries: usize| (cached + queries).div_ceil(CHUNK_PAGES * PAGE);
     let wave = (PENDING / (chunks(queries) * kv_heads).max(1)).max(1) * block;
     for (out, first) in out.chunks_mut(wave * width).zip((0..).step_by(wave)) {
-        let mut parts = Vec::new();
+        parts.clear();
+        merged.clear();
         for start in (first..first + out.len() / width).step_by(block) {
             let queries = start..queries.min(start + block);
             for kv_head in 0..kv_heads {
-                for chunk in 0..chunks(queries.end) {
-                    let rows = FlashRows::new(level, layer.precision(), head_dim, queries.len() * group, PAGE)?;
-                    parts.push(Part { queries: queries.clone(), kv_head, chunk, rows });
-                }
+                let first = parts.len();
+                parts.extend((0..chunks(queries.end)).map(|chunk| Part { queries: queries.clone(), kv_head, chunk }));
+                merged.push(first..parts.len());
             }
         }
-        let tasks = parts.len();
-        let slots = ColumnPanels::new(&mut parts, tasks, 1);
-        pool.try_run(tasks, |task| job.attend(&mut slots.claim(task).row(0)[0]))?;
+        let rows = parts.iter().map(|part| part.queries.len() * group);
+        let states = sized(states, rows, level, layer.precision(), head_dim)?;
+        let slots = ColumnPanels::new(states, parts.len(), 1);
+        pool.try_run(parts.len(), |task| job.attend(&parts[task], &mut slots.claim(task).row(0)[0]))?;
 
         // All chunks of a block and head into the first.
-        let mut merged: Vec<&mut [Part]> =
-            parts.chunk_by_mut(|a, b| (a.kv_head, &a.queries) == (b.kv_head, &b.queries)).collect();
-        let tasks = merged.len();
-        let slots = ColumnPanels::new(&mut merged, tasks, 1);
-        pool.try_run(tasks, |task| match &mut *slots.claim(task).row(0)[0] {
+        pool.try_for_each_range_mut(states, merged, |_, states| match states {
             [] => Ok(()),
-            [first, rest @ ..] => rest.iter().try_for_each(|part| first.rows.merge(&part.rows)),
+            [first, rest @ ..] => rest.iter().try_for_each(|other| first.merge(other)),
         })?;
 
         let columns = ColumnPanels::new(out, width, group * head_dim);
         pool.run(kv_heads, |kv_head| {
             let mut columns = columns.claim(kv_head);
-            for part in merged.iter().map(|chunks| &chunks[0]).filter(|part| part.kv_head == kv_head) {
-                for (i, query) in part.queries.clone().enumerate() {
+            for place in merged.iter().map(|chunks| chunks.start).filter(|place| parts[*place].kv_head == kv_head) {
+                for (i, query) in parts[place].queries.clone().enumerate() {
                     for (member, out) in columns.row(query - first).chunks_exact_mut(head_dim).enumerate() {
                         // Every query sees its own key at least.
-                        part.rows.finish(i * group + member, out);
+                        states[place].finish(i * group + member, out);
                     }
                 }
             }
         });
     }
     Ok(())
+}
+
+/// The memory of [`attention_in`], for any number of calls of any sizes, one after the other.
+///
+/// It grows to the largest call. A call that is no larger than an earlier one, or than what was
+/// [reserved](Self::reserve), allocates nothing, given that the threads of the pool have their scratch
+/// ([`cpu_tiles::attention::reserve_attention_scratch`]), and that a tile has at most 64 rows, which all but unusual groups of
+/// heads have.
+#[derive(Default)]
+pub struct Workspace {
+    acts: Option<Acts>,
+    parts: Vec<Part>,
+    /// One for each part, and others for larger calls.
+    states: Vec<FlashRows>,
+    /// Parts of the same queries and KV head.
+    merged: Vec<Range<usize>>,
+}
+
+impl Workspace {
+    /// Memory that is to be had.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes it large enough for one query of a sequence of up to `tokens`. `heads` is a multiple of the KV heads of the layer.
+    ///
+    /// # Errors
+    /// [`ShapeError::Memory`].
+    pub fn reserve(
+        &mut self,
+        level: Level,
+        layer: LayerCache<'_>,
+        heads: usize,
+        tokens: usize,
+    ) -> Result<(), ShapeError> {
+        let (kv_heads, head_dim) = (layer.kv_heads(), layer.head_dim());
+        let parts = tokens.div_ceil(CHUNK_PAGES * PAGE) * kv_heads;
+        Acts::resized(&mut self.acts, level, layer.precision(), heads, head_dim)?;
+        self.parts.clear();
+        self.parts.reserve(parts);
+        self.merged.clear();
+        self.merged.reserve(kv_heads);
+        let rows = std::iter::repeat_n(heads / kv_heads, parts);
+        sized(&mut self.states, rows, level, layer.precision(), head_dim)?;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Workspace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Workspace({} parts)", self.states.len())
+    }
+}
+
+/// One state for each number of rows.
+fn sized(
+    states: &mut Vec<FlashRows>,
+    rows: impl Iterator<Item = usize>,
+    level: Level,
+    precision: Precision,
+    head_dim: usize,
+) -> Result<&mut [FlashRows], ShapeError> {
+    let mut count = 0;
+    for rows in rows {
+        match states.get_mut(count) {
+            Some(state) => state.resize(level, precision, head_dim, rows, PAGE)?,
+            None => states.push(FlashRows::new(level, precision, head_dim, rows, PAGE)?),
+        }
+        count += 1;
+    }
+    Ok(&mut states[..count])
+}
+
+/// Rows of the largest tile of some queries, with `group` query heads of a KV head.
+pub(super) fn most_rows(group: usize, queries: usize) -> usize {
+    (BLOCK_ROWS / group).max(1).min(queries) * group
 }
 
 /// What all parts of a call share.
@@ -111,24 +205,21 @@ struct Part {
     queries: Range<usize>,
     kv_head: usize,
     chunk: usize,
-    rows: FlashRows,
 }
 
 impl Job<'_> {
-    fn attend(&self, part: &mut Part) -> Result<(), ShapeError> {
+    fn attend(&self, part: &Part, state: &mut FlashRows) -> Result<(), ShapeError> {
         let &Self { layer, heads, group, acts } = self;
         let cached = layer.cache().len();
         let scale = 1.0 / (layer.head_dim() as f32).sqrt();
-        let first_head = part.kv_head * group;
-        let q_rows: Vec<u32> = part
-            .queries
-            .clone()
-            .flat_map(|query| (query * heads + first_head..).take(group))
-            .map(|row| row as u32)
-            .collect();
-        let rows: Vec<u32> = (0..q_rows.len() as u32).collect();
-        let mut visible = vec![0; rows.len()];
-        part.rows.reset(rows.len())?;
+        let count = part.queries.len() * group;
+        let mut q_rows = Scratch::<u32, 64>::new(count, 0);
+        for (i, q_row) in q_rows.iter_mut().enumerate() {
+            *q_row = ((part.queries.start + i / group) * heads + part.kv_head * group + i % group) as u32;
+        }
+        let rows = RowNumbers::first(count);
+        let mut visible = Scratch::<u32, 64>::new(count, 0);
+        state.reset(count)?;
 
         let end = cached + part.queries.end;
         let pages = part.chunk * CHUNK_PAGES..((part.chunk + 1) * CHUNK_PAGES).min(end.div_ceil(PAGE));
@@ -144,7 +235,7 @@ impl Job<'_> {
             let next_keys = if page + 1 < pages.end { layer.keys(part.kv_head, page + 1)?.bytes() } else { &[] };
             let ahead = Ahead { with_scores: values.bytes(), with_values: next_keys };
             let keys = layer.keys(part.kv_head, page)?.into();
-            part.rows.block_ahead(acts, visible, scale, keys, values.into(), ahead)?;
+            state.block_ahead(acts, visible, scale, keys, values.into(), ahead)?;
         }
         Ok(())
     }

@@ -169,36 +169,28 @@ impl KvCache {
         let (key_values, index_values) = (self.key_values(head_dim), self.key_values(index_dim));
         let layer = self.offsets[layer]..self.offsets[layer + 1];
         let touched = first / PAGE..end.div_ceil(PAGE);
-        let mut parts: Vec<_> = self.pages[touched.clone()]
-            .iter_mut()
-            .zip(touched)
-            .flat_map(|(page, number)| {
-                let (slots, index_slot) = page[layer.clone()].split_at_mut(kv_heads * slot);
-                let parts = slots.chunks_exact_mut(slot).chain([index_slot]).enumerate();
-                parts.map(move |(head, part)| (number, head, part))
-            })
-            .collect();
-        let write = |(page, head, part): &mut (usize, usize, &mut [u8])| {
+        for (page, number) in self.pages[touched.clone()].iter_mut().zip(touched) {
             let of = |x, stride, channels| Tokens {
                 x,
                 stride,
                 channels,
                 first,
-                range: first.max(*page * PAGE)..end.min((*page + 1) * PAGE),
+                range: first.max(number * PAGE)..end.min((number + 1) * PAGE),
             };
-            if *head == kv_heads {
-                // What is left after the heads: nothing, if the layer has no index keys.
-                return of(index_keys, index_dim, 0..index_dim).write_keys(format, part, index_values);
+            let (slots, index_slot) = page[layer.clone()].split_at_mut(kv_heads * slot);
+            let write = |head: usize, slot: &mut [u8]| {
+                let channels = head * head_dim..(head + 1) * head_dim;
+                let (key_part, value_part) = slot.split_at_mut(key_values * format.value_bytes());
+                of(keys, kv_heads * head_dim, channels.clone()).write_keys(format, key_part, key_values);
+                of(values, kv_heads * head_dim, channels).write_values(format, value_part);
+            };
+            if tokens <= FEW_TOKENS {
+                slots.chunks_exact_mut(slot).enumerate().for_each(|(head, slot)| write(head, slot));
+            } else {
+                pool.for_each_chunk_mut(slots, slot, write);
             }
-            let channels = *head * head_dim..(*head + 1) * head_dim;
-            let (key_part, value_part) = part.split_at_mut(key_values * format.value_bytes());
-            of(keys, kv_heads * head_dim, channels.clone()).write_keys(format, key_part, key_values);
-            of(values, kv_heads * head_dim, channels).write_values(format, value_part);
-        };
-        if tokens <= FEW_TOKENS {
-            parts.iter_mut().for_each(write);
-        } else {
-            pool.for_each_mut(&mut parts, |_, part| write(part));
+            // Nothing, if the layer has no index keys.
+            of(index_keys, index_dim, 0..index_dim).write_keys(format, index_slot, index_values);
         }
         Ok(())
     }

@@ -8,9 +8,9 @@ use super::device::{Accelerator, Step};
 use super::msa::Msa;
 use super::norm::RmsNorm;
 use super::rope::Rope;
-use super::router::route;
+use super::router::{first_experts, route};
 use super::weights::{Ffn, Index, Layer, Linear, Mlps, Moe, Weights};
-use super::{Event, ModelError};
+use super::{Event, ModelError, Routing};
 use crate::bench::Arm;
 use crate::config::ModelConfig;
 use cpu_tiles::convert::{bf16_to_f32, f32_to_bf16, round_to_bf16};
@@ -29,6 +29,7 @@ pub(super) struct Network {
     pub(super) level: Level,
     pub(super) pool: Arc<Pool>,
     pub(super) precision: Precision,
+    pub(super) routing: Routing,
     pub(super) weights: Weights,
     /// The sparse attention of the layers that have index heads.
     pub(super) msa: Option<Msa>,
@@ -81,10 +82,7 @@ impl Network {
         sequence.rope.extend(sequence.cache.len() + ids.len());
 
         let mut hidden = vec![0.0; ids.len() * width];
-        let table = self.weights.embed.get();
-        self.each_row(&mut hidden, width, |row, out| {
-            bf16_to_f32(self.level, &table[ids[row] as usize * width..][..width], out);
-        });
+        self.embed(ids, &mut hidden);
         observe.show(Event::Embeddings(&hidden));
         for (index, layer) in self.weights.layers.iter().enumerate() {
             let attn_out = self.attention(index, layer, sequence, &hidden, observe)?;
@@ -96,6 +94,14 @@ impl Network {
         }
         sequence.cache.advance(ids.len());
         Ok(hidden)
+    }
+
+    /// Writes the rows of the embedding table of some tokens.
+    pub(super) fn embed(&self, ids: &[u32], hidden: &mut [f32]) {
+        let (width, table) = (self.config.hidden_size, self.weights.embed.get());
+        self.each_row(hidden, width, |row, out| {
+            bf16_to_f32(self.level, &table[ids[row] as usize * width..][..width], out);
+        });
     }
 
     /// Writes the logits `[rows, vocab]` of some rows of the residual stream after the last layer.
@@ -167,12 +173,25 @@ impl Network {
     fn heads(&self, acts: &Acts, heads: Heads<'_>, rope: &Rope, first: usize) -> Result<Vec<f32>, ShapeError> {
         let Heads { linear, norm, dim } = heads;
         let mut values = self.linear(acts, linear)?;
-        self.each_row(&mut values, linear.weight().n(), |row, values| {
+        self.normalize_and_rotate(&mut values, linear.weight().n(), norm, dim, rope, first);
+        Ok(values)
+    }
+
+    /// Normalises and rotates the heads, of `dim` channels, of tokens at the positions from `first` on, `[tokens, width]`.
+    pub(super) fn normalize_and_rotate(
+        &self,
+        values: &mut [f32],
+        width: usize,
+        norm: &RmsNorm,
+        dim: usize,
+        rope: &Rope,
+        first: usize,
+    ) {
+        self.each_row(values, width, |row, values| {
             norm.normalize(self.level, values);
             self.round(values);
             values.chunks_exact_mut(dim).for_each(|head| rope.rotate(first + row, head));
         });
-        Ok(values)
     }
 
     /// The feed-forward part.
@@ -216,14 +235,19 @@ impl Network {
         let width = config.hidden_size;
         let count = normed.len() / width;
 
-        // The router reads the tokens as the experts do, and computes in F32.
-        let acts = Acts::from_f32(*level, pool, Precision::F32, count, width, normed)?;
-        let mut logits = vec![0.0; count * config.num_local_experts];
-        linear(pool, &acts, moe.router.weight(), &mut logits)?;
-        observe.show(Event::RouterLogits { layer: number, values: &logits });
         let mut ids = vec![0; count * config.num_experts_per_tok];
         let mut weights = vec![0.0; ids.len()];
-        route(*level, pool, &logits, &moe.bias, config.num_experts_per_tok, &mut ids, &mut weights)?;
+        match self.routing {
+            Routing::Static => first_experts(config.num_experts_per_tok, &mut ids, &mut weights),
+            Routing::Learned => {
+                // The router reads the tokens as the experts do, and computes in F32.
+                let acts = Acts::from_f32(*level, pool, Precision::F32, count, width, normed)?;
+                let mut logits = vec![0.0; count * config.num_local_experts];
+                linear(pool, &acts, moe.router.weight(), &mut logits)?;
+                observe.show(Event::RouterLogits { layer: number, values: &logits });
+                route(*level, pool, &logits, &moe.bias, config.num_experts_per_tok, &mut ids, &mut weights)?;
+            }
+        }
         observe.show(Event::TopK { layer: number, ids: &ids, weights: &weights });
 
         let mut out = match (self.device(), tokens) {
@@ -236,16 +260,21 @@ impl Network {
             Some(shared) => Some(self.mlp(arm, shared, tokens, count)?),
             None => None,
         };
-        let factor = config.routed_scaling_factor;
+        self.scale_and_share(&mut out, shared.as_deref());
+        Ok(out)
+    }
+
+    /// Multiplies the experts' sum with the scaling factor and adds what the shared expert says.
+    pub(super) fn scale_and_share(&self, out: &mut [f32], shared: Option<&[f32]>) {
+        let (width, factor) = (self.config.hidden_size, self.config.routed_scaling_factor);
         if factor != 1.0 || shared.is_some() {
-            self.each_row(&mut out, width, |row, out| {
+            self.each_row(out, width, |row, out| {
                 out.iter_mut().for_each(|out| *out *= factor);
-                if let Some(shared) = &shared {
+                if let Some(shared) = shared {
                     out.iter_mut().zip(&shared[row * width..]).for_each(|(out, shared)| *out += shared);
                 }
             });
         }
-        Ok(out)
     }
 
     /// What runs on a device. A panic in it leaves nothing behind that the next call would trust.
@@ -274,8 +303,8 @@ impl Network {
         let mut out = vec![0.0; values];
         let (level, pool, dims) = (self.level, &self.pool, &mlps.dims);
         match arm {
-            Arm::Eager => moe_ffn_eager(level, pool, dims, tokens, mlps, ids, weights, &mut out)?,
-            Arm::Fused => moe_ffn(level, pool, dims, tokens, mlps, ids, weights, &mut out)?,
+            Arm::Eager | Arm::VecGraph => moe_ffn_eager(level, pool, dims, tokens, mlps, ids, weights, &mut out)?,
+            Arm::Fused | Arm::FusedGraph => moe_ffn(level, pool, dims, tokens, mlps, ids, weights, &mut out)?,
         }
         Ok(out)
     }
@@ -295,14 +324,19 @@ impl Network {
 
     /// The normalised residual stream, rounded.
     fn normalized(&self, norm: &RmsNorm, hidden: &[f32]) -> Vec<f32> {
-        let width = self.config.hidden_size;
         let mut out = vec![0.0; hidden.len()];
-        self.each_row(&mut out, width, |row, out| {
+        self.normalize(norm, hidden, &mut out);
+        out
+    }
+
+    /// As [`normalized`](Self::normalized), to `out`.
+    pub(super) fn normalize(&self, norm: &RmsNorm, hidden: &[f32], out: &mut [f32]) {
+        let width = self.config.hidden_size;
+        self.each_row(out, width, |row, out| {
             out.copy_from_slice(&hidden[row * width..][..width]);
             norm.normalize(self.level, out);
             self.round(out);
         });
-        out
     }
 
     /// Adds to the residual stream, and rounds it.
@@ -317,17 +351,16 @@ impl Network {
     }
 
     /// Rounds to the precision of the activations.
-    fn round(&self, x: &mut [f32]) {
+    pub(super) fn round(&self, x: &mut [f32]) {
         if self.precision == Precision::Bf16 {
             round_to_bf16(self.level, x);
         }
     }
 
     /// Calls `each` with the number and the values of every row, on all threads if there are many values.
-    fn each_row(&self, values: &mut [f32], width: usize, each: impl Fn(usize, &mut [f32]) + Sync) {
+    pub(super) fn each_row(&self, values: &mut [f32], width: usize, each: impl Fn(usize, &mut [f32]) + Sync) {
         let rows = (TASK_VALUES / width).max(1);
-        let mut tasks: Vec<_> = values.chunks_mut(rows * width).collect();
-        self.pool.for_each_mut(&mut tasks, |task, values| {
+        self.pool.for_each_chunk_mut(values, rows * width, |task, values| {
             for (i, row) in values.chunks_exact_mut(width).enumerate() {
                 each(task * rows + i, row);
             }
@@ -338,7 +371,13 @@ impl Network {
 /// Rounds to BF16.
 pub(super) fn narrow(level: Level, pool: &Pool, x: &[f32]) -> Vec<bf16> {
     let mut out = vec![bf16::ZERO; x.len()];
-    let mut tasks: Vec<_> = x.chunks(TASK_VALUES).zip(out.chunks_mut(TASK_VALUES)).collect();
-    pool.for_each_mut(&mut tasks, |_, (x, out)| f32_to_bf16(level, x, out));
+    narrow_to(level, pool, x, &mut out);
     out
+}
+
+/// Rounds to BF16, to `out`.
+pub(super) fn narrow_to(level: Level, pool: &Pool, x: &[f32], out: &mut [bf16]) {
+    pool.for_each_chunk_mut(out, TASK_VALUES, |task, out| {
+        f32_to_bf16(level, &x[task * TASK_VALUES..][..out.len()], out);
+    });
 }

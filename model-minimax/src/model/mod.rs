@@ -17,6 +17,7 @@ pub mod attention;
 pub mod cache;
 pub mod device;
 mod forward;
+mod graph;
 mod msa;
 pub mod norm;
 pub mod parity;
@@ -33,6 +34,7 @@ use cache::{CacheError, CacheShape, KvCache};
 use cpu_tiles::{Level, Pool, Precision, ShapeError};
 use device::{Accelerator, Device, DeviceError, MemoryPlan, Sizes};
 use forward::{Network, Observer, Sequence};
+use graph::{Graph, Window};
 use grouped_gemm::{Activation, MoeDims};
 use msa::Msa;
 use rope::Rope;
@@ -64,6 +66,16 @@ pub enum AttentionMode {
     Msa(HeadReduce),
     /// To all keys; index heads are not computed. The same as long as a query sees no more blocks than it may choose.
     Dense,
+}
+
+/// Which experts a token goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Routing {
+    /// Those that the router chooses, with its weights.
+    Learned,
+    /// The first, as many as a token may choose, with equal weights of sum 1, whatever the token is: what the graph arms of
+    /// the published benchmark do. The router is not computed.
+    Static,
 }
 
 /// How a model is loaded and run.
@@ -223,6 +235,10 @@ pub struct Model {
     network: Network,
     sequence: Sequence,
     arm: Arm,
+    /// What the graph arms have captured, one for each.
+    graphs: Vec<Graph>,
+    /// Windows that were captured, one for each arm.
+    windows: Vec<Window>,
     prefill_chunk: NonZeroUsize,
     load_mode: LoadMode,
     report: LoadReport,
@@ -309,6 +325,8 @@ impl Model {
                 rope: Rope::new(config.rope_theta, config.rotary_dim),
             },
             arm: Arm::Fused,
+            graphs: Vec::new(),
+            windows: Vec::new(),
             prefill_chunk: options.prefill_chunk,
             load_mode,
             report,
@@ -319,6 +337,7 @@ impl Model {
                 level: options.level,
                 pool: Arc::clone(&options.pool),
                 precision: options.precision,
+                routing: Routing::Learned,
                 weights,
                 device: device.map(Mutex::new),
             },
@@ -361,7 +380,7 @@ impl Model {
     /// # Errors
     /// As [`Decoder::forward`].
     pub fn forward_all(&mut self, ids: &[u32], mut observe: impl FnMut(Event<'_>)) -> Result<Vec<f32>, ModelError> {
-        self.check(ids)?;
+        self.check(self.len(), ids)?;
         let (chunk, vocab) = (self.prefill_chunk.get(), self.network.config.vocab_size);
         let mut logits = vec![0.0; ids.len() * vocab];
         let observe = &mut Observer(Some(&mut observe));
@@ -381,7 +400,7 @@ impl Model {
     }
 
     fn last_logits(&mut self, ids: &[u32], observe: &mut Observer<'_>) -> Result<&[f32], ModelError> {
-        self.check(ids)?;
+        self.check(self.len(), ids)?;
         let mut hidden = Vec::new();
         for ids in ids.chunks(self.prefill_chunk.get()) {
             hidden = self.network.hidden(self.arm, &mut self.sequence, ids, observe)?;
@@ -391,7 +410,29 @@ impl Model {
         Ok(&self.logits)
     }
 
-    fn check(&self, ids: &[u32]) -> Result<(), ModelError> {
+    /// Selects the experts of the tokens from the next forward pass on; [`Routing::Learned`] after loading.
+    pub fn set_routing(&mut self, routing: Routing) {
+        if self.network.routing != routing {
+            self.graphs.clear();
+            self.network.routing = routing;
+        }
+    }
+
+    /// The place of the arm's graph, with room for a sequence of `tokens` tokens: captured if it is not there.
+    fn captured(&mut self, tokens: usize) -> Result<usize, ModelError> {
+        let place = self.graphs.iter().position(|graph| graph.arm() == self.arm);
+        if let Some(place) = place.filter(|&place| self.graphs[place].capacity() >= tokens) {
+            return Ok(place);
+        }
+        // What has become too small goes first, for its memory.
+        place.map(|place| self.graphs.remove(place));
+        let capacity = tokens.next_multiple_of(cache::PAGE).min(self.network.config.max_position_embeddings);
+        self.graphs.push(Graph::capture(&self.network, &mut self.sequence, self.arm, capacity)?);
+        Ok(self.graphs.len() - 1)
+    }
+
+    /// Whether `ids` can be appended to a sequence of `before` tokens.
+    fn check(&self, before: usize, ids: &[u32]) -> Result<(), ModelError> {
         let ModelConfig { vocab_size: vocab, max_position_embeddings: max, .. } = self.network.config;
         if ids.is_empty() {
             return Err(ModelError::NoTokens);
@@ -399,7 +440,7 @@ impl Model {
         if let Some(&id) = ids.iter().find(|&&id| id as usize >= vocab) {
             return Err(ModelError::OutsideVocab { id, vocab });
         }
-        let found = self.len() + ids.len();
+        let found = before + ids.len();
         if found > max {
             return Err(ModelError::TooLong { found, max });
         }
@@ -427,14 +468,44 @@ impl Decoder for Model {
         self.len()
     }
 
+    fn prepare(&mut self, tokens: usize) -> Result<(), ModelError> {
+        if self.arm.is_graph() {
+            self.captured(tokens.min(self.max_positions()))?;
+        }
+        Ok(())
+    }
+
     fn forward(&mut self, ids: &[u32]) -> Result<&[f32], ModelError> {
-        self.last_logits(ids, &mut Observer(None))
+        match *ids {
+            [id] if self.arm.is_graph() => {
+                self.check(self.len(), ids)?;
+                let place = self.captured(self.len() + 1)?;
+                self.graphs[place].replay(&self.network, &mut self.sequence, id)
+            }
+            _ => self.last_logits(ids, &mut Observer(None)),
+        }
     }
 }
 
 impl BenchDecoder for Model {
     fn set_arm(&mut self, arm: Arm) {
         self.arm = arm;
+    }
+
+    fn forward_window(&mut self, ids: &[u32]) -> Result<&[f32], ModelError> {
+        self.check(0, ids)?;
+        let arm = self.arm.as_graph();
+        let place = self.windows.iter().position(|window| window.arm() == arm);
+        let place = match place {
+            Some(place) if self.windows[place].tokens() == ids.len() => place,
+            place => {
+                // What has another size goes first, for its memory.
+                place.map(|place| self.windows.remove(place));
+                self.windows.push(Window::capture(&self.network, arm, ids.len())?);
+                self.windows.len() - 1
+            }
+        };
+        self.windows[place].replay(&self.network, ids)
     }
 
     fn decode_bytes(&self, context: usize) -> u64 {

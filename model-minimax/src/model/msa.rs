@@ -6,7 +6,7 @@
 //! `msa-main-branch`; both take a row's blocks in ascending order, one after the other, so that they agree bit for bit.
 
 use super::cache::{LayerCache, PAGE};
-use super::forward::{Observer, narrow};
+use super::forward::{Observer, narrow, narrow_to};
 use super::{Event, ModelError};
 use crate::config::{ModelConfig, MsaConfig, ScoreType};
 use cpu_tiles::attention::PackedBlocks;
@@ -14,7 +14,7 @@ use cpu_tiles::{Level, Pool, Precision};
 use half::bf16;
 use msa_indexer::{HeadReduce, IndexerDims, Keys, Values};
 use msa_main_branch::{AttentionDims, Blocks, Data, KeysValues, Query, msa_main_branch};
-use msa_sparse_decode::{BlockIds, Cache, DecodeBatch, DecodeDims, Queries, sparse_decode_f32};
+use msa_sparse_decode::{BlockIds, Cache, DecodeBatch, DecodeDims, Queries, sparse_decode_f32, sparse_decode_f32_in};
 
 /// The sparse attention of a model: the sizes of its operators.
 #[derive(Debug)]
@@ -187,6 +187,75 @@ impl Msa {
             };
             msa_main_branch(level, pool, &self.prefill, Query { data, start: first }, keys_values, blocks, out)?;
         }
+        Ok(())
+    }
+}
+
+/// The memory of [`Msa::decode`].
+#[derive(Debug, Default)]
+pub(super) struct Workspace {
+    indexer: msa_indexer::Workspace,
+    attention: msa_sparse_decode::Workspace,
+    ids: Vec<i32>,
+    /// Queries in BF16.
+    index_q: Vec<bf16>,
+    q: Vec<bf16>,
+}
+
+impl Workspace {
+    pub(super) fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes it large enough for a sequence of up to `tokens`.
+    pub(super) fn reserve(&mut self, msa: &Msa, level: Level, tokens: usize) -> Result<(), ModelError> {
+        let Msa { indexer, decode, .. } = msa;
+        self.indexer.reserve(level, indexer, tokens)?;
+        self.attention.reserve(level, decode, 1, indexer.topk)?;
+        self.ids.resize(indexer.selections() * indexer.topk, 0);
+        self.index_q.resize(msa.index_width(), bf16::ZERO);
+        self.q.resize(decode.heads * decode.head_dim, bf16::ZERO);
+        Ok(())
+    }
+}
+
+impl Msa {
+    /// [`choose`](Self::choose) and [`attend`](Self::attend) for one query that has a choice, in memory that is kept.
+    #[expect(clippy::too_many_arguments, reason = "what, where, from where, to where")]
+    pub(super) fn decode(
+        &self,
+        workspace: &mut Workspace,
+        level: Level,
+        pool: &Pool,
+        cached: LayerCache<'_>,
+        position: usize,
+        index_q: &[f32],
+        q: &[f32],
+        out: &mut [f32],
+    ) -> Result<(), ModelError> {
+        let Workspace { indexer, attention, ids, index_q: index_rounded, q: rounded } = workspace;
+        let (dims, length) = (&self.indexer, position + 1);
+        ids.resize(dims.ids_shape(1, length).iter().product(), 0);
+        let (index_q, q) = match cached.precision() {
+            Precision::F32 => (Values::F32(index_q), Queries::F32(q)),
+            Precision::Bf16 => {
+                index_rounded.resize(index_q.len(), bf16::ZERO);
+                rounded.resize(q.len(), bf16::ZERO);
+                narrow_to(level, pool, index_q, index_rounded);
+                narrow_to(level, pool, q, rounded);
+                (Values::Bf16(index_rounded), Queries::Bf16(rounded))
+            }
+        };
+        let keys = Keys::Packed { blocks: &cached, block_table: None };
+        msa_indexer::decode_in(indexer, level, pool, dims, index_q, keys, length, ids, None)?;
+        let batch = DecodeBatch {
+            queries: q,
+            cache: Cache::Packed { pages: &cached, block_table: None },
+            block_ids: if dims.selections() == 1 { BlockIds::Shared(ids) } else { BlockIds::PerKvHead(ids) },
+            seq_lens: &[length],
+        };
+        // The query's own block is among those it attends to, so there is something to see.
+        sparse_decode_f32_in(attention, level, pool, &self.decode, &batch, out)?;
         Ok(())
     }
 }

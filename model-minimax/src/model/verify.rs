@@ -398,7 +398,7 @@ impl Model {
     /// Makes room for the sequence `ids`, of which nothing is computed yet.
     fn begin(&mut self, ids: &[u32]) -> Result<(), ModelError> {
         self.reset();
-        self.check(ids)?;
+        self.check(self.len(), ids)?;
         self.sequence.cache.reserve(ids.len())?;
         self.sequence.rope.extend(ids.len());
         Ok(())

@@ -73,7 +73,10 @@ fn usage_errors_have_code_2() {
         (&["ask", "--eager", "--fused"], "cannot be used with"),
         (&["ask", "--device", "tpu"], "unknown device \"tpu\""),
         (&["ask", "--synthetic", "huge"], "synthetic spec \"huge\""),
-        (&["bench", "--arms", "eager,vecgraph"], "arm \"vecgraph\" is not available yet"),
+        (
+            &["bench", "--arms", "eager,npugraph"],
+            "unknown arm \"npugraph\" (available: eager, fused, vecgraph, fusedgraph",
+        ),
         (&["bench", "--iters", "0"], "--iters"),
         (&["ask", "--attention", "sparse"], "expected msa or dense"),
         (&["bench", "--indexer", "per-head"], "expected per-kv-head or shared"),
@@ -93,7 +96,8 @@ fn variables_set_the_defaults_of_flags_and_are_checked_like_them() {
     let cases = [
         ("VARIANT", "m5", 2, "unknown variant \"m5\""),
         ("LAYERS", "none", 2, "--max-layers"),
-        ("ARMS", "pypto,pyptograph", 2, "arm \"pyptograph\" is not available yet"),
+        ("ARMS", "pypto,pypto+graph", 2, "unknown arm \"pypto+graph\""),
+        ("WINDOW", "0", 2, "--graph-window"),
         ("ITERS", "-1", 2, "--iters"),
         ("NEW_TOKENS", "0", 2, "--max-new-tokens"),
         ("WARMUP", "x", 2, "--warmup"),
@@ -120,6 +124,7 @@ fn variables_set_the_defaults_of_flags_and_are_checked_like_them() {
         "ITERS",
         "NEW_TOKENS",
         "WARMUP",
+        "WINDOW",
         "PROMPT",
         "REPORT_DIR",
     ]
@@ -453,7 +458,7 @@ fn ids_in_and_ids_out_are_the_golden_ones_in_both_arms() {
     for model in MODELS {
         let path = golden(model);
         let prompt = join(&expected_ids(model, "mini.input_ids"));
-        for arm in ["--eager", "--fused", "--use_pypto"] {
+        for arm in ["--eager", "--fused", "--use_pypto", "--graph"] {
             let outcome = run(&[
                 "ask",
                 "--model-path",
@@ -686,7 +691,9 @@ fn bench_of_the_other_variant_counts_its_layers_and_takes_its_flags() {
         serde_json::from_str::<serde_json::Value>(&json).unwrap()
     };
     let reports = bench(&[]);
-    for (report, (arm, patched)) in reports.as_array().unwrap().iter().zip([("eager", 0), ("fused", 2)]) {
+    let arms = [("eager", 0), ("fused", 2), ("graph", 0), ("pypto+graph", 2)];
+    assert_eq!(reports.as_array().map(Vec::len), Some(arms.len()));
+    for (report, (arm, patched)) in reports.as_array().unwrap().iter().zip(arms) {
         assert_eq!((&report["mode"], &report["moe_patched"]), (&arm.into(), &patched.into()));
         assert_eq!((&report["model"], &report["layers"]), (&"MiniMax-M3".into(), &5.into()));
         assert_eq!((&report["attention"], &report["indexer"]), (&"msa".into(), &"per-kv-head".into()));
@@ -696,6 +703,72 @@ fn bench_of_the_other_variant_counts_its_layers_and_takes_its_flags() {
     assert_eq!((&dense["attention"], &dense["indexer"]), (&"dense".into(), &serde_json::Value::Null));
     // Dense attention reads more of the cache, by far more than the index heads that it lacks.
     assert!(dense["decode_bytes_per_step"].as_u64() != reports[1]["decode_bytes_per_step"].as_u64());
+}
+
+#[test]
+fn bench_with_static_routing_replays_windows() {
+    for (model, variant, layers, patched) in [("m27-tiny-fp8", "m27", 2, 2), ("m3-tiny-mxfp8", "m3", 5, 2)] {
+        let dir = Scratch::new();
+        let path = golden(model);
+        let common = ["bench", "--model-path", path.to_str().unwrap(), "--variant", variant, "--static-routing"];
+        let bench = |more: &[&str]| {
+            program(dir.path(), &[&common, &["--threads", "1", "--iters", "2", "--warmup", "1"], more].concat(), &[])
+        };
+        let outcome = bench(&["--max-new-tokens", "3", "--graph-window", "9"]);
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        let lines: Vec<&str> = outcome.stdout.lines().collect();
+        assert!(lines[2].starts_with("vecgraph ") && lines[3].starts_with("fusedgraph "), "{}", outcome.stdout);
+        assert!(
+            lines[4].starts_with("fusedgraph / vecgraph: ") && lines[4].ends_with("static routing"),
+            "{}",
+            lines[4]
+        );
+        for (file, mode, patched) in
+            [("bench_latest_vecgraph.json", "graph", 0), ("bench_latest_fusedgraph.json", "pypto+graph", patched)]
+        {
+            let text = std::fs::read_to_string(dir.path().join(file)).unwrap();
+            // The published fields, in their order.
+            let fields: Vec<&str> = text
+                .lines()
+                .filter_map(|line| line.strip_prefix("  \"")?.split_once('"'))
+                .map(|(name, _)| name)
+                .collect();
+            let published = [
+                "model",
+                "mode",
+                "device",
+                "layers",
+                "moe_patched",
+                "graph_window",
+                "max_new_tokens",
+                "warmup",
+                "iters",
+                "decode_tps_mean",
+                "decode_tps_std",
+                "time_s",
+                "peak_mem_mb",
+            ];
+            assert_eq!(fields[..published.len()], published);
+            let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+            for (field, value) in [
+                ("mode", serde_json::json!(mode)),
+                ("layers", layers.into()),
+                ("moe_patched", patched.into()),
+                ("graph_window", 9.into()),
+                ("max_new_tokens", 3.into()),
+                ("warmup", 1.into()),
+                ("iters", 2.into()),
+                ("routing", "static".into()),
+            ] {
+                assert_eq!(report[field], value, "{field}");
+            }
+            assert!(report["decode_tps_mean"].as_f64() > Some(0.0));
+            assert_eq!(report["time_s"].as_array().map(Vec::len), Some(2));
+        }
+        let named = ["--arms", "fusedgraph,eager"];
+        bench(&named).fails(1, &["--static-routing is for the graph arms", "found arm eager"]);
+        bench(&["--graph-window", "9000000"]).fails(1, &["--graph-window is 9000000", "positions of the model"]);
+    }
 }
 
 #[test]

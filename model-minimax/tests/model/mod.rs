@@ -5,6 +5,7 @@ mod cache;
 #[cfg(feature = "sim")]
 mod device;
 mod forward;
+mod graph;
 mod m3;
 mod ops;
 pub(crate) mod parity;

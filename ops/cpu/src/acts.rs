@@ -9,6 +9,7 @@ use crate::threads::{ColumnPanel, ColumnPanels, Pool};
 use crate::weights::{PANEL, ShapeError, check_len};
 use half::bf16;
 use std::fmt;
+use std::ops::Range;
 use zerocopy::FromBytes;
 
 /// The number format that activations are rounded to between operations. Sums are F32 in both.
@@ -61,10 +62,7 @@ impl Acts {
     ) -> Result<Self, ShapeError> {
         check_len("x", x.len(), &[m, k])?;
         let mut acts = Self::zeroed(level, precision, m, k)?;
-        acts.fill(pool, |row, out| match out {
-            RowMut::F32(out) => convert::bf16_to_f32(level, &x[row * k..(row + 1) * k], out),
-            RowMut::Bf16(out) => out.copy_from_slice(&x[row * k..(row + 1) * k]),
-        });
+        acts.write_bf16(pool, x)?;
         Ok(acts)
     }
 
@@ -79,29 +77,91 @@ impl Acts {
     ) -> Result<Self, ShapeError> {
         check_len("x", x.len(), &[m, k])?;
         let mut acts = Self::zeroed(level, precision, m, k)?;
-        acts.fill(pool, |row, out| store(level, precision, &x[row * k..(row + 1) * k], out));
+        acts.write_f32(pool, x)?;
         Ok(acts)
+    }
+
+    /// Makes this `[m, k]` of the given kind, in the memory it has where that is enough: for activations of one step after the
+    /// other. Values are of no meaning until written.
+    ///
+    /// # Errors
+    /// [`ShapeError::Memory`]; the matrix is then of no meaning until it is resized again.
+    pub fn resize(&mut self, level: Level, precision: Precision, m: usize, k: usize) -> Result<(), ShapeError> {
+        self.reuse(level, precision, m, k)?;
+        let padding = k..k.next_multiple_of(4);
+        if !padding.is_empty() {
+            let (values, stride) = self.rows_mut();
+            match values {
+                ValuesMut::F32(values) => {
+                    values.chunks_exact_mut(stride).take(m).for_each(|row| row[padding.clone()].fill(0.0));
+                }
+                ValuesMut::Bf16(values) => {
+                    values.chunks_exact_mut(stride).take(m).for_each(|row| row[padding.clone()].fill(bf16::ZERO));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The matrix in `slot`, [resized](Self::resize), or a new one where there was none.
+    ///
+    /// # Errors
+    /// [`ShapeError::Memory`].
+    pub fn resized(
+        slot: &mut Option<Self>,
+        level: Level,
+        precision: Precision,
+        m: usize,
+        k: usize,
+    ) -> Result<&mut Self, ShapeError> {
+        match slot {
+            Some(acts) => {
+                acts.resize(level, precision, m, k)?;
+                Ok(acts)
+            }
+            None => Ok(slot.insert(Self::zeroed(level, precision, m, k)?)),
+        }
+    }
+
+    /// Writes the matrix `x`, BF16 `[m, k]`, in place of what was there. Exact in either precision.
+    ///
+    /// # Errors
+    /// [`ShapeError::Length`].
+    pub fn write_bf16(&mut self, pool: &Pool, x: &[bf16]) -> Result<(), ShapeError> {
+        let (level, k) = (self.level, self.k);
+        check_len("x", x.len(), &[self.m, k])?;
+        self.fill(pool, |row, out| match out {
+            RowMut::F32(out) => convert::bf16_to_f32(level, &x[row * k..(row + 1) * k], out),
+            RowMut::Bf16(out) => out.copy_from_slice(&x[row * k..(row + 1) * k]),
+        });
+        Ok(())
+    }
+
+    /// Writes the matrix `x`, F32 `[m, k]`, rounded to the precision, in place of what was there.
+    ///
+    /// # Errors
+    /// [`ShapeError::Length`].
+    pub fn write_f32(&mut self, pool: &Pool, x: &[f32]) -> Result<(), ShapeError> {
+        let Self { level, precision, k, .. } = *self;
+        check_len("x", x.len(), &[self.m, k])?;
+        self.fill(pool, |row, out| store(level, precision, &x[row * k..(row + 1) * k], out));
+        Ok(())
     }
 
     fn fill(&mut self, pool: &Pool, row: impl Fn(usize, RowMut<'_>) + Sync) {
         let (m, k, stride) = (self.m, self.k, self.stride);
         // A task is some ten thousand values; the split has no effect on the result.
-        let rows = (16384 / stride.max(1)).max(1);
-        let tasks = m.div_ceil(rows);
+        let rows = (16384 / stride).max(1);
         match self.values_mut() {
             ValuesMut::F32(values) => {
-                let mut chunks: Vec<_> = values.chunks_mut(rows * stride).collect();
-                assert_eq!(chunks.len(), tasks);
-                pool.for_each_mut(&mut chunks, |task, chunk| {
+                pool.for_each_chunk_mut(&mut values[..m * stride], rows * stride, |task, chunk| {
                     for (i, out) in chunk.chunks_exact_mut(stride).enumerate() {
                         row(task * rows + i, RowMut::F32(&mut out[..k]));
                     }
                 });
             }
             ValuesMut::Bf16(values) => {
-                let mut chunks: Vec<_> = values.chunks_mut(rows * stride).collect();
-                assert_eq!(chunks.len(), tasks);
-                pool.for_each_mut(&mut chunks, |task, chunk| {
+                pool.for_each_chunk_mut(&mut values[..m * stride], rows * stride, |task, chunk| {
                     for (i, out) in chunk.chunks_exact_mut(stride).enumerate() {
                         row(task * rows + i, RowMut::Bf16(&mut out[..k]));
                     }
@@ -185,12 +245,31 @@ impl Acts {
 
     /// The matrix in panels of [`PANEL`] columns, for writing from several threads.
     pub fn panels(&mut self) -> ActsPanels<'_> {
-        let (level, precision, k, stride) = (self.level, self.precision, self.k, self.stride);
-        let panels = match self.values_mut() {
+        self.cut(|values, stride| match values {
             ValuesMut::F32(values) => AnyPanels::F32(ColumnPanels::new(values, stride, PANEL)),
             ValuesMut::Bf16(values) => AnyPanels::Bf16(ColumnPanels::new(values, stride, PANEL)),
+        })
+    }
+
+    /// As [`panels`](Self::panels), with the rows cut into `groups` too. The panels of a group count from 0, as its rows do.
+    ///
+    /// # Panics
+    /// When the groups overlap, do not ascend, or end beyond the rows: a mistake in the splitting code, not in data.
+    pub fn panels_in_groups<'a>(&'a mut self, groups: &'a [Range<usize>]) -> ActsPanels<'a> {
+        self.cut(|values, stride| match values {
+            ValuesMut::F32(values) => AnyPanels::F32(ColumnPanels::in_groups(values, stride, PANEL, groups)),
+            ValuesMut::Bf16(values) => AnyPanels::Bf16(ColumnPanels::in_groups(values, stride, PANEL, groups)),
+        })
+    }
+
+    fn cut<'a>(&'a mut self, cut: impl FnOnce(ValuesMut<'a>, usize) -> AnyPanels<'a>) -> ActsPanels<'a> {
+        let Self { level, precision, m, k, stride, .. } = *self;
+        let values = match self.values_mut() {
+            ValuesMut::F32(values) => ValuesMut::F32(&mut values[..m * stride]),
+            ValuesMut::Bf16(values) => ValuesMut::Bf16(&mut values[..m * stride]),
         };
-        ActsPanels { level, precision, k, panels }
+        // A row has room for more columns than the matrix.
+        ActsPanels { level, precision, k, across: stride.div_ceil(PANEL), panels: cut(values, stride) }
     }
 }
 
@@ -237,6 +316,8 @@ pub struct ActsPanels<'a> {
     level: Level,
     precision: Precision,
     k: usize,
+    /// Panels of a row.
+    across: usize,
     panels: AnyPanels<'a>,
 }
 
@@ -254,14 +335,24 @@ enum AnyPanel<'a> {
 }
 
 impl<'a> ActsPanels<'a> {
-    /// Takes panel `index`, columns from `64 * index`.
+    /// Takes panel `index`, columns from `64 * index`, of all rows.
     ///
     /// # Panics
     /// When the index is out of range or the panel has been taken before.
     pub fn claim(&self, index: usize) -> ActsPanel<'a> {
+        self.claim_in(0, index)
+    }
+
+    /// Takes panel `index`, columns from `64 * index`, of the rows of a group.
+    ///
+    /// # Panics
+    /// When there is no such group or panel, or the panel has been taken before.
+    pub fn claim_in(&self, group: usize, index: usize) -> ActsPanel<'a> {
+        assert!(index < self.across, "panel {index} of {}", self.across);
+        let place = group * self.across + index;
         let panel = match &self.panels {
-            AnyPanels::F32(panels) => AnyPanel::F32(panels.claim(index)),
-            AnyPanels::Bf16(panels) => AnyPanel::Bf16(panels.claim(index)),
+            AnyPanels::F32(panels) => AnyPanel::F32(panels.claim(place)),
+            AnyPanels::Bf16(panels) => AnyPanel::Bf16(panels.claim(place)),
         };
         let width = self.k.saturating_sub(index * PANEL).min(PANEL);
         ActsPanel { level: self.level, precision: self.precision, width, panel }

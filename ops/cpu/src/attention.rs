@@ -23,7 +23,7 @@ use crate::kernels::flash::{Accumulate, AddBias, AllFinite, Chosen, MOST_LANES, 
 use crate::kernels::simd::dispatch;
 use crate::level::Level;
 use crate::mem::Buffer;
-use crate::tile::tile;
+use crate::tile::{reserve_tile_scratch, tile};
 use crate::weights::{Format, PANEL, PackedRef, ShapeError, Weight, check_len, packed_index};
 use half::bf16;
 use std::cell::RefCell;
@@ -124,6 +124,34 @@ impl FlashRows {
             sum: zeros(rows)?,
             values: Buffer::zeroed(bytes)?,
         })
+    }
+
+    /// Makes this a state as [`new`](Self::new) would, in the memory it has where that is enough: for states of one step after
+    /// the other.
+    ///
+    /// # Errors
+    /// [`ShapeError::Memory`]; the state has no rows then.
+    pub fn resize(
+        &mut self,
+        level: Level,
+        precision: Precision,
+        head_dim: usize,
+        rows: usize,
+        block: usize,
+    ) -> Result<(), ShapeError> {
+        let stride = head_dim.checked_next_multiple_of(PANEL);
+        let bytes = stride.and_then(|stride| stride.checked_mul(4)?.checked_mul(rows));
+        self.rows = 0;
+        if bytes.is_none_or(|bytes| bytes > self.values.len()) || rows > self.max.capacity() {
+            self.max.clear();
+            *self = Self::new(level, precision, head_dim, rows, block)?;
+            return Ok(());
+        }
+        (self.level, self.precision, self.head_dim, self.block) = (level, precision, head_dim, block);
+        self.stride = head_dim.next_multiple_of(PANEL);
+        self.max.resize(rows, 0.0);
+        self.sum.resize(rows, 0.0);
+        Ok(())
     }
 
     /// Begins anew with `rows` rows that have seen nothing.
@@ -402,6 +430,35 @@ impl Scratch {
         })
     }
 
+    fn reserve(
+        &mut self,
+        level: Level,
+        precision: Precision,
+        head_dim: usize,
+        rows: usize,
+        block: usize,
+    ) -> Result<(), ShapeError> {
+        fn reserve<T>(values: &mut Vec<T>, len: usize) -> std::io::Result<()> {
+            values.clear();
+            values.try_reserve(len).map_err(|_| std::io::ErrorKind::OutOfMemory.into())
+        }
+        reserve(&mut self.chosen, rows)?;
+        reserve(&mut self.rows, rows)?;
+        reserve(&mut self.q_rows, rows)?;
+        reserve(&mut self.numbers, rows)?;
+        reserve(&mut self.pointers, rows)?;
+        reserve(&mut self.sums, rows)?;
+        reserve(&mut self.shrink, rows.next_multiple_of(MOST_LANES))?;
+        room(&mut self.scores, block.next_multiple_of(PANEL) * rows)?;
+        room(&mut self.products, head_dim.next_multiple_of(PANEL) * rows)?;
+        let keys = block.next_multiple_of(QUAD);
+        match &mut self.probabilities {
+            Some(acts) => acts.reuse(level, precision, rows, keys)?,
+            None => self.probabilities = Some(Acts::zeroed(level, precision, rows, keys)?),
+        }
+        Ok(())
+    }
+
     /// Lists the rows that see something.
     fn choose(&mut self, visible: &Rows<'_>) {
         self.chosen.clear();
@@ -425,6 +482,29 @@ impl Scratch {
         let scores = room(&mut self.scores, size)?;
         multiply(keys, q, &self.q_rows, &mut self.pointers, scores, ahead)
     }
+}
+
+/// Makes the scratch of the calling thread ready for states of up to `rows` rows and blocks of up to `block` keys:
+/// [`FlashRows::block`] then needs no memory on it for packed blocks, unless something that a row does not see is not finite.
+/// Without, the first calls make it. For all threads of a pool see [`Pool::on_each_thread`](crate::Pool::on_each_thread).
+///
+/// # Errors
+/// [`ShapeError::Memory`].
+pub fn reserve_attention_scratch(
+    level: Level,
+    precision: Precision,
+    head_dim: usize,
+    rows: usize,
+    block: usize,
+) -> Result<(), ShapeError> {
+    reserve_tile_scratch(rows, head_dim.max(block))?;
+    SCRATCH.with_borrow_mut(|scratch| {
+        let scratch = match scratch {
+            Some(scratch) => scratch,
+            None => scratch.insert(Scratch::new()?),
+        };
+        scratch.reserve(level, precision, head_dim, rows, block)
+    })
 }
 
 /// Rows of `acts` times the first panels of a weight, as many as `out`, `[panels][rows][64]`, has room for.

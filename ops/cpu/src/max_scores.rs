@@ -117,6 +117,22 @@ pub fn max_scores(
     })
 }
 
+/// Makes the scratch of the calling thread ready for packed keys of up to `inputs` values: [`max_scores`] then needs no memory
+/// on it, unless it multiplies BF16 activations with F32 keys. Without, the first call makes it. For all threads of a pool see
+/// [`Pool::on_each_thread`].
+///
+/// [`Pool::on_each_thread`]: crate::Pool::on_each_thread
+///
+/// # Errors
+/// [`ShapeError::Memory`].
+pub fn reserve_max_scores_scratch(inputs: usize) -> Result<(), ShapeError> {
+    SCRATCH.with_borrow_mut(|Scratch { maxima, expanded, .. }| {
+        reserve_f32(maxima, CACHED_ROWS * MAXIMA)?;
+        reserve_f32(expanded, inputs.next_multiple_of(4) * PANEL)?;
+        Ok(())
+    })
+}
+
 fn check(acts: &Acts, keys: Weight<'_>, visible: &[usize]) -> Result<(), ShapeError> {
     if acts.k() != keys.k() {
         return Err(ShapeError::Mismatch { what: "columns of the activations", expected: keys.k(), found: acts.k() });

@@ -67,3 +67,33 @@ impl std::fmt::Debug for Buffer {
         write!(f, "Buffer({} bytes)", self.len)
     }
 }
+
+/// Some values of scratch: on the stack if there are at most `N`, else on the heap. So that a decode step, whose rows are few,
+/// needs no memory, and a prefill no limit.
+#[derive(Debug)]
+pub struct Scratch<T, const N: usize> {
+    few: [T; N],
+    many: Vec<T>,
+    len: usize,
+}
+
+impl<T: Copy, const N: usize> Scratch<T, N> {
+    /// `len` times `value`.
+    pub fn new(len: usize, value: T) -> Self {
+        Self { few: [value; N], many: if len > N { vec![value; len] } else { Vec::new() }, len }
+    }
+}
+
+impl<T, const N: usize> Deref for Scratch<T, N> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        if self.len > N { &self.many } else { &self.few[..self.len] }
+    }
+}
+
+impl<T, const N: usize> DerefMut for Scratch<T, N> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        if self.len > N { &mut self.many } else { &mut self.few[..self.len] }
+    }
+}

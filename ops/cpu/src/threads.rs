@@ -8,8 +8,9 @@
 
 use std::any::Any;
 use std::fmt;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
@@ -222,8 +223,66 @@ impl Pool {
     /// Calls `each` once for every item, with its index.
     pub fn for_each_mut<T: Send>(&self, items: &mut [T], each: impl Fn(usize, &mut T) + Sync) {
         let count = items.len();
-        let items = ColumnPanels::new(items, count, 1);
-        self.run(count, |index| each(index, &mut items.claim(index).row(0)[0]));
+        let items = Disjoint::new(items);
+        self.run(count, |index| {
+            // SAFETY: each index is handed out once, so no two of these ranges overlap.
+            let item = unsafe { items.get(index..index + 1) };
+            each(index, &mut item[0]);
+        });
+    }
+
+    /// Calls `each` once for every run of `size` items (the last may be shorter), with its number. A size of 0 counts as 1.
+    pub fn for_each_chunk_mut<T: Send>(&self, items: &mut [T], size: usize, each: impl Fn(usize, &mut [T]) + Sync) {
+        let (len, size) = (items.len(), size.max(1));
+        let items = Disjoint::new(items);
+        self.run(len.div_ceil(size), |index| {
+            let range = index * size..len.min((index + 1) * size);
+            // SAFETY: each index is handed out once, and runs of different indices do not overlap.
+            each(index, unsafe { items.get(range) });
+        });
+    }
+
+    /// Calls `each` once for the items of every range, with its number. As [`try_run`](Self::try_run), it may fail.
+    ///
+    /// # Panics
+    /// When a range ends before it begins, begins before the end of the one before it, or ends beyond the items: a mistake
+    /// in the splitting code, not in data.
+    pub fn try_for_each_range_mut<T: Send, E: Send + Sync>(
+        &self,
+        items: &mut [T],
+        ranges: &[Range<usize>],
+        each: impl Fn(usize, &mut [T]) -> Result<(), E> + Sync,
+    ) -> Result<(), E> {
+        check_ranges(ranges, items.len());
+        let items = Disjoint::new(items);
+        self.try_run(ranges.len(), |index| {
+            // SAFETY: each index is handed out once, and the ranges were found not to overlap.
+            each(index, unsafe { items.get(ranges[index].clone()) })
+        })
+    }
+
+    /// Calls `each` once on every thread of the pool, the caller's included; inside of a task, on the caller's only. For what
+    /// belongs to a thread, such as the [scratch of tiles](crate::reserve_tile_scratch), and is to be there before it is needed.
+    ///
+    /// A panic is raised again in the caller.
+    pub fn on_each_thread(&self, each: impl Fn() + Sync) {
+        if self.workers.is_empty() || INSIDE.get() {
+            return each();
+        }
+        let threads = self.threads();
+        let arrived = AtomicUsize::new(0);
+        self.run(threads, |_| {
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(&each)) {
+                // Some threads get no task any more: nobody waits for them.
+                arrived.store(threads, Ordering::Release);
+                resume_unwind(payload);
+            }
+            arrived.fetch_add(1, Ordering::Release);
+            // As many tasks as threads, and a thread that waits takes no second one.
+            while arrived.load(Ordering::Acquire) < threads {
+                std::thread::yield_now();
+            }
+        });
     }
 
     fn broadcast(&self, job: Option<Job>) {
@@ -280,15 +339,87 @@ fn physical_cores() -> Option<usize> {
     (!cores.is_empty()).then_some(cores.len())
 }
 
+/// Whether ranges ascend without an overlap, and end within `len`.
+fn check_ranges(ranges: &[Range<usize>], len: usize) {
+    let mut free = 0;
+    for (index, range) in ranges.iter().enumerate() {
+        assert!(free <= range.start && range.start <= range.end, "range {index}, {range:?}, after {free} items");
+        free = range.end;
+    }
+    assert!(free <= len, "ranges up to {free} of {len} items");
+}
+
+/// An exclusively borrowed slice whose parts are given to different threads.
+struct Disjoint<'a, T> {
+    data: *mut T,
+    len: usize,
+    lifetime: std::marker::PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: sharing the struct shares no element, since parts that exist at the same time are disjoint (the contract of
+// `get`); an element may move to another thread because `T: Send`.
+unsafe impl<T: Send> Sync for Disjoint<'_, T> {}
+
+impl<'a, T> Disjoint<'a, T> {
+    fn new(items: &'a mut [T]) -> Self {
+        Self { data: items.as_mut_ptr(), len: items.len(), lifetime: std::marker::PhantomData }
+    }
+
+    /// Some of the items.
+    ///
+    /// # Safety
+    /// No two ranges that this is called with overlap.
+    #[expect(clippy::mut_from_ref, reason = "the ranges are disjoint")]
+    unsafe fn get(&self, range: Range<usize>) -> &'a mut [T] {
+        assert!(range.start <= range.end && range.end <= self.len, "items {range:?} of {}", self.len);
+        // SAFETY: the range lies inside the slice that is borrowed for the lifetime, and the caller promises that nothing
+        // else refers to it.
+        unsafe { std::slice::from_raw_parts_mut(self.data.add(range.start), range.len()) }
+    }
+}
+
+/// Claims that need no memory of their own.
+const FEW_CLAIMS: usize = 4096;
+
+/// Which of some pieces have been taken.
+struct Claims {
+    count: usize,
+    few: [AtomicU64; FEW_CLAIMS / 64],
+    /// In their place where there are more.
+    many: Vec<AtomicU64>,
+}
+
+impl Claims {
+    fn new(count: usize) -> Self {
+        let words = if count > FEW_CLAIMS { count.div_ceil(64) } else { 0 };
+        Self {
+            count,
+            few: [const { AtomicU64::new(0) }; FEW_CLAIMS / 64],
+            many: (0..words).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    fn claim(&self, index: usize) {
+        assert!(index < self.count, "column panel {index} of {}", self.count);
+        let words = if self.many.is_empty() { &self.few[..] } else { &self.many[..] };
+        let bit = 1 << (index % 64);
+        let before = words[index / 64].fetch_or(bit, Ordering::Relaxed);
+        assert!(before & bit == 0, "column panel {index} was claimed twice");
+    }
+}
+
 /// A row-major matrix cut into panels of columns that different threads may write at the same time.
 ///
-/// Each panel can be claimed once; that, and nothing the user has to promise, makes the concurrent writes sound.
+/// Each panel can be claimed once; that, and nothing the user has to promise, makes the concurrent writes sound. Up to 4096
+/// panels need no memory besides the struct.
 pub struct ColumnPanels<'a, T> {
     data: *mut T,
     rows: usize,
     columns: usize,
     width: usize,
-    claimed: Vec<AtomicBool>,
+    /// Rows that are cut on their own, ascending and disjoint, each into all panels; `None`: all rows together.
+    groups: Option<&'a [Range<usize>]>,
+    claims: Claims,
     lifetime: std::marker::PhantomData<&'a mut [T]>,
 }
 
@@ -310,20 +441,35 @@ impl<'a, T> ColumnPanels<'a, T> {
     ///
     /// A tail of `data` shorter than a row belongs to no panel.
     pub fn new(data: &'a mut [T], columns: usize, width: usize) -> Self {
+        Self::cut(data, columns, width, None)
+    }
+
+    /// As [`new`](Self::new), with the rows cut into `groups` too: panel `g * p + i` is the `i`-th of the `p` panels of the
+    /// rows of group `g`, which are its rows from 0 on.
+    ///
+    /// # Panics
+    /// When the groups overlap, do not ascend, or end beyond the rows: a mistake in the splitting code, not in data.
+    pub fn in_groups(data: &'a mut [T], columns: usize, width: usize, groups: &'a [Range<usize>]) -> Self {
+        check_ranges(groups, data.len() / columns.max(1));
+        Self::cut(data, columns, width, Some(groups))
+    }
+
+    fn cut(data: &'a mut [T], columns: usize, width: usize, groups: Option<&'a [Range<usize>]>) -> Self {
         let (columns, width) = (columns.max(1), width.max(1));
         Self {
             data: data.as_mut_ptr(),
             rows: data.len() / columns,
             columns,
             width,
-            claimed: (0..columns.div_ceil(width)).map(|_| AtomicBool::new(false)).collect(),
+            groups,
+            claims: Claims::new(columns.div_ceil(width) * groups.map_or(1, <[_]>::len)),
             lifetime: std::marker::PhantomData,
         }
     }
 
-    /// The number of panels.
+    /// The number of panels, those of all groups together.
     pub fn panels(&self) -> usize {
-        self.claimed.len()
+        self.claims.count
     }
 
     /// Takes panel `index`.
@@ -331,12 +477,14 @@ impl<'a, T> ColumnPanels<'a, T> {
     /// # Panics
     /// When the index is out of range or the panel has been taken before: a mistake in the splitting code, not in data.
     pub fn claim(&self, index: usize) -> ColumnPanel<'a, T> {
-        assert!(!self.claimed[index].swap(true, Ordering::Relaxed), "column panel {index} was claimed twice");
-        let first = index * self.width;
+        self.claims.claim(index);
+        let across = self.columns.div_ceil(self.width);
+        let first = index % across * self.width;
+        let rows = self.groups.map_or(0..self.rows, |groups| groups[index / across].clone());
         ColumnPanel {
-            start: self.data.wrapping_add(first),
+            start: self.data.wrapping_add(rows.start * self.columns + first),
             stride: self.columns,
-            rows: self.rows,
+            rows: rows.len(),
             width: self.width.min(self.columns - first),
             lifetime: std::marker::PhantomData,
         }

@@ -10,7 +10,8 @@ use crate::kernels::simd::dispatch;
 use crate::level::Level;
 use crate::pack::{self, PanelFacts};
 use crate::weights::{BLOCK, Data, Format, MX_GROUP, PANEL, Scales, ShapeError, Weight, check_len, panel_bytes};
-use std::cell::RefCell;
+use half::bf16;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
 /// The E8M0 codes whose powers of two keep every E4M3 value a normal BF16 number: 2^-9 and 448 both stay in range.
@@ -110,8 +111,90 @@ impl Chunk<'_> {
     }
 }
 
+/// The numbers of consecutive rows, for [`tile`].
+///
+/// ```
+/// use cpu_tiles::RowNumbers;
+/// assert_eq!(RowNumbers::new(2..5)[..], [2, 3, 4]);
+/// ```
+#[derive(Debug)]
+pub struct RowNumbers(Numbers);
+
+#[derive(Debug)]
+enum Numbers {
+    Few(&'static [u32]),
+    Many(Vec<u32>),
+}
+
+/// 0, 1, 2 ...
+static FIRST: [u32; RowNumbers::FEW] = {
+    let mut first = [0; RowNumbers::FEW];
+    let mut row = 0;
+    while row < first.len() {
+        first[row] = row as u32;
+        row += 1;
+    }
+    first
+};
+
+impl RowNumbers {
+    /// Rows below this number need no memory.
+    pub const FEW: usize = 2048;
+
+    /// The rows of a range; those beyond what 32 bits count are left out.
+    pub fn new(range: Range<usize>) -> Self {
+        match FIRST.get(range.clone()) {
+            Some(rows) => Self(Numbers::Few(rows)),
+            None => Self(Numbers::Many(range.map_while(|row| u32::try_from(row).ok()).collect())),
+        }
+    }
+
+    /// The first `count` rows.
+    pub fn first(count: usize) -> Self {
+        Self::new(0..count)
+    }
+}
+
+impl std::ops::Deref for RowNumbers {
+    type Target = [u32];
+
+    fn deref(&self) -> &[u32] {
+        match &self.0 {
+            Numbers::Few(rows) => rows,
+            Numbers::Many(rows) => rows,
+        }
+    }
+}
+
 /// Scratch of a thread, for the chunk that a tile works on.
 struct Scratch {
+    chunk: ChunkScratch,
+    /// Where the rows begin.
+    f32_rows: Vec<*const f32>,
+    bf16_rows: Vec<*const bf16>,
+    /// BF16 rows in F32.
+    wide: Vec<f32>,
+}
+
+thread_local! {
+    /// What [`with_sums`] gives out.
+    static SUMS: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
+}
+
+/// Calls `with` with scratch of the calling thread for the results of `rows` rows of a [`tile`], `[rows, 64]` values of no
+/// meaning, which is kept for the next call. A call inside of `with` gets memory of its own.
+pub fn with_sums<T>(rows: usize, with: impl FnOnce(&mut [f32]) -> T) -> T {
+    let mut sums = SUMS.take();
+    let len = rows * PANEL;
+    if sums.len() < len {
+        sums.resize(len, 0.0);
+    }
+    let result = with(&mut sums[..len]);
+    SUMS.set(sums);
+    result
+}
+
+struct ChunkScratch {
     expanded: crate::mem::Buffer,
     packed: crate::mem::Buffer,
     packed_scales: crate::mem::Buffer,
@@ -125,6 +208,41 @@ thread_local! {
 }
 
 impl Scratch {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self { chunk: ChunkScratch::new()?, f32_rows: Vec::new(), bf16_rows: Vec::new(), wide: Vec::new() })
+    }
+}
+
+/// Makes the scratch of the calling thread ready for tiles of up to `rows` rows of up to `inputs` values: such a [`tile`], and
+/// [`with_sums`] for twice as many rows, then need no memory on it. Without, the first one makes it. For all threads of a pool
+/// see [`Pool::on_each_thread`].
+///
+/// [`Pool::on_each_thread`]: crate::Pool::on_each_thread
+///
+/// # Errors
+/// [`ShapeError::Memory`].
+pub fn reserve_tile_scratch(rows: usize, inputs: usize) -> Result<(), ShapeError> {
+    fn reserve<T>(values: &mut Vec<T>, len: usize) -> std::io::Result<()> {
+        values.clear();
+        values.try_reserve(len).map_err(|_| std::io::ErrorKind::OutOfMemory.into())
+    }
+    let mut sums = SUMS.take();
+    let reserved = reserve(&mut sums, rows.saturating_mul(2 * PANEL));
+    SUMS.set(sums);
+    reserved?;
+    SCRATCH.with_borrow_mut(|scratch| {
+        let Scratch { f32_rows, bf16_rows, wide, .. } = match scratch {
+            Some(scratch) => scratch,
+            None => scratch.insert(Scratch::new()?),
+        };
+        reserve(f32_rows, rows)?;
+        reserve(bf16_rows, rows)?;
+        reserve(wide, rows.saturating_mul(inputs.next_multiple_of(4)))?;
+        Ok(())
+    })
+}
+
+impl ChunkScratch {
     fn new() -> std::io::Result<Self> {
         Ok(Self {
             // An expanded chunk is F32 in the F32 kernels, BF16 in the others.
@@ -160,39 +278,44 @@ pub fn tile(weight: Weight<'_>, panel: usize, acts: &Acts, rows: &[u32], out: &m
             Some(scratch) => scratch,
             None => scratch.insert(Scratch::new()?),
         };
+        let Scratch { chunk, f32_rows, bf16_rows, wide } = scratch;
         match acts.values() {
             Values::F32(values, stride) => {
-                let rows: Vec<_> = rows.iter().map(|&row| values[row as usize * stride..].as_ptr()).collect();
-                f32_tile(acts.level(), chunks, &rows, out, scratch);
+                f32_rows.clear();
+                f32_rows.extend(rows.iter().map(|&row| values[row as usize * stride..].as_ptr()));
+                f32_tile(acts.level(), chunks, f32_rows, out, chunk);
             }
             Values::Bf16(values, stride) => {
                 let level = acts.level();
+                bf16_rows.clear();
+                bf16_rows.extend(rows.iter().map(|&row| values[row as usize * stride..].as_ptr()));
                 {
-                    let rows: Vec<_> = rows.iter().map(|&row| values[row as usize * stride..].as_ptr()).collect();
-                    let Scratch { expanded, packed, packed_scales } = &mut *scratch;
+                    let ChunkScratch { expanded, packed, packed_scales } = &mut *chunk;
                     let out = &mut *out;
-                    let tile = Bf16Tile { level, chunks, rows: &rows, out, expanded, packed, packed_scales };
+                    let tile = Bf16Tile { level, chunks, rows: bf16_rows, out, expanded, packed, packed_scales };
                     if dispatch_dot(level, tile) {
                         return Ok(());
                     }
                 }
                 // F32 weights, and scales outside of BF16's range: rare with BF16 activations, so not made fast.
                 let padded = acts.k().next_multiple_of(4);
-                let mut wide = vec![0.0; rows.len() * padded];
+                wide.clear();
+                wide.resize(rows.len() * padded, 0.0);
                 for (wide, &row) in wide.chunks_exact_mut(padded.max(1)).zip(rows) {
                     let at = row as usize * stride;
                     crate::convert::bf16_to_f32(level, &values[at..at + padded], wide);
                 }
-                let rows: Vec<_> = (0..rows.len()).map(|row| wide[row * padded..].as_ptr()).collect();
-                f32_tile(level, chunks, &rows, out, scratch);
+                f32_rows.clear();
+                f32_rows.extend((0..rows.len()).map(|row| wide[row * padded..].as_ptr()));
+                f32_tile(level, chunks, f32_rows, out, chunk);
             }
         }
         Ok(())
     })
 }
 
-fn f32_tile(level: Level, chunks: Chunks<'_>, rows: &[*const f32], out: &mut [f32], scratch: &mut Scratch) {
-    let Scratch { expanded, packed, packed_scales } = scratch;
+fn f32_tile(level: Level, chunks: Chunks<'_>, rows: &[*const f32], out: &mut [f32], scratch: &mut ChunkScratch) {
+    let ChunkScratch { expanded, packed, packed_scales } = scratch;
     let expanded = zerocopy::FromBytes::mut_from_bytes(expanded).expect("an aligned buffer of whole F32 values");
     dispatch(level, F32Tile { level, chunks, rows, out, expanded, packed, packed_scales });
 }

@@ -190,6 +190,31 @@ fn a_state_is_used_again_and_sees_nothing_of_before() {
 }
 
 #[test]
+fn a_state_of_another_size_in_the_same_memory_is_as_a_new_one() {
+    let level = Level::best();
+    let (large, small, wide) = (Case::new(72, 5, 130, 1), Case::new(24, 3, 70, 2), Case::new(200, 2, 60, 3));
+    let mut state = new_state(level, Precision::F32, &large, 130);
+    for (case, precision) in
+        [(&small, Precision::Bf16), (&large, Precision::F32), (&wide, Precision::Bf16), (&small, Precision::F32)]
+    {
+        let mut new = new_state(level, precision, case, case.keys());
+        state.resize(level, precision, case.head_dim, case.rows(), case.keys()).unwrap();
+        assert_eq!(state.rows(), 0);
+        for state in [&mut state, &mut new] {
+            state.reset(case.rows()).unwrap();
+            let mut block = PackedBlock::new(Format::F32, case.head_dim, case.keys()).unwrap();
+            block.pack_f32(level, case.keys(), &case.k, &case.v, case.head_dim).unwrap();
+            let rows: Vec<u32> = (0..case.rows() as u32).collect();
+            let visible = vec![case.keys() as u32; rows.len()];
+            let rows = Rows { rows: &rows, q_rows: &rows, visible: &visible, bias: None };
+            state.block(&case.acts(level, precision), rows, 0.3, block.keys(), block.values()).unwrap();
+        }
+        assert_eq!(bits(&finish(&state)), bits(&finish(&new)));
+        assert!(state.reset(case.rows() + 1).is_err(), "there is room for no more");
+    }
+}
+
+#[test]
 fn a_row_that_sees_nothing_is_zero_and_says_so() {
     for level in levels() {
         for (precision, format) in KINDS {

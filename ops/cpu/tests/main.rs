@@ -12,3 +12,6 @@ mod mxfp8;
 mod support;
 mod threads;
 mod tile;
+
+#[global_allocator]
+static ALLOCATOR: op_testkit::allocations::CountingAllocator = op_testkit::allocations::CountingAllocator;

@@ -4,9 +4,11 @@
 
 use crate::support::{FORMATS, Owned, levels};
 use cpu_tiles::{
-    Acts, E8M0, F8E4M3, Format, Level, PANEL, PackedRef, Pool, Precision, ShapeError, Weight, linear, tile,
+    Acts, E8M0, F8E4M3, Format, Level, PANEL, PackedRef, Pool, Precision, RowNumbers, ShapeError, Weight, linear,
+    linears, reserve_tile_scratch, tile,
 };
 use half::bf16;
+use op_testkit::allocations::count_allocations;
 use op_testkit::fill_bf16;
 use proptest::prelude::*;
 
@@ -313,5 +315,96 @@ proptest! {
     #[test]
     fn any_shape_is_right_on_the_best_level(m in 1_usize..20, n in 1_usize..150, k in 1_usize..600, f in 0_usize..4) {
         check(Level::best(), FORMATS[f], m, n, k);
+    }
+}
+
+#[test]
+fn layers_of_the_same_activations_are_those_one_by_one() {
+    let level = Level::best();
+    let pool = Pool::new(3).unwrap();
+    for m in [0, 1, 7] {
+        let k = 70;
+        let weights = [(130, 1), (0, 2), (64, 3), (1, 4), (0, 5)].map(|(n, seed)| Owned::new(Format::Bf16, n, k, seed));
+        let acts = Acts::from_bf16(level, &pool, Precision::Bf16, m, k, &fill_bf16(9, m * k, 1.0)).unwrap();
+        let mut together = weights.each_ref().map(|weight| vec![f32::NAN; m * weight.n]);
+        let [a, b, c, d, e] = &mut together;
+        let [v, w, x, y, z] = weights.each_ref().map(|weight| Weight::from(weight.row_major()));
+        linears(&pool, &acts, [(v, a), (w, b), (x, c), (y, d), (z, e)]).unwrap();
+        for (weight, together) in weights.iter().zip(&together) {
+            let mut alone = vec![f32::NAN; m * weight.n];
+            linear(&pool, &acts, weight.row_major().into(), &mut alone).unwrap();
+            assert_eq!(bits(together), bits(&alone), "{m} x {}", weight.n);
+        }
+        let mut short = vec![0.0; m * 64 + 1];
+        assert!(matches!(linears(&pool, &acts, [(x, &mut short)]), Err(ShapeError::Length { argument: "out", .. })));
+    }
+}
+
+#[test]
+fn activations_that_are_used_again_are_as_new_ones() {
+    let pool = Pool::new(2).unwrap();
+    for level in levels() {
+        let mut slot = None;
+        // Larger and smaller, in both precisions, with and without padding that earlier values lie in.
+        for (precision, m, k) in [
+            (Precision::F32, 5, 64),
+            (Precision::Bf16, 3, 33),
+            (Precision::F32, 2, 70),
+            (Precision::Bf16, 9, 130),
+            (Precision::Bf16, 1, 1),
+            (Precision::F32, 4, 31),
+        ] {
+            let weight = Owned::new(Format::F32, 65, k, 3);
+            let x = fill_bf16(k as u64, m * k, 1.0);
+            let wide: Vec<f32> = x.iter().map(|x| x.to_f32()).collect();
+            let expected = run(level, 1, precision, weight.row_major().into(), m, &x);
+            let acts = Acts::resized(&mut slot, level, precision, m, k).unwrap();
+            acts.write_bf16(&pool, &vec![bf16::NAN; m * k]).unwrap();
+            let mut out = vec![0.0; m * 65];
+            acts.write_bf16(&pool, &x).unwrap();
+            linear(&pool, acts, weight.row_major().into(), &mut out).unwrap();
+            assert_eq!(bits(&out), bits(&expected), "{level} {precision:?} {m} x {k}");
+            acts.write_f32(&pool, &wide).unwrap();
+            linear(&pool, acts, weight.row_major().into(), &mut out).unwrap();
+            assert_eq!(bits(&out), bits(&expected), "{level} {precision:?} {m} x {k}");
+            assert!(acts.write_f32(&pool, &wide[1..]).is_err() && acts.write_bf16(&pool, &x[1..]).is_err());
+        }
+    }
+}
+
+#[test]
+fn row_numbers_count_from_anywhere() {
+    for range in [0..0, 0..5, 3..2048, 2040..2050, 5000..5003] {
+        let expected: Vec<u32> = range.clone().map(|row| row as u32).collect();
+        assert_eq!(RowNumbers::new(range.clone())[..], expected, "{range:?}");
+    }
+    assert_eq!(RowNumbers::first(3)[..], [0, 1, 2]);
+}
+
+#[test]
+fn a_tile_with_its_scratch_needs_no_memory() {
+    let pool = Pool::new(2).unwrap();
+    let (m, k) = (4, 160);
+    for level in Level::available() {
+        for format in FORMATS {
+            let weight = Owned::new(format, 130, k, 3);
+            let packed = weight.packed(level);
+            for precision in [Precision::F32, Precision::Bf16] {
+                let x = fill_bf16(5, m * k, 1.0);
+                let mut acts = Acts::zeroed(level, precision, m, k).unwrap();
+                let mut out = vec![0.0; m * 130];
+                pool.on_each_thread(|| reserve_tile_scratch(m, k).unwrap());
+                let mut call = |weight: Weight<'_>| {
+                    acts.write_bf16(&pool, &x).unwrap();
+                    linear(&pool, &acts, weight, &mut out).unwrap();
+                };
+                let run = || {
+                    call((&packed).into());
+                    call(weight.row_major().into());
+                };
+                let (count, ()) = count_allocations(|each| pool.on_each_thread(each), run);
+                assert_eq!(count, 0, "{level} {format} {precision:?}");
+            }
+        }
     }
 }

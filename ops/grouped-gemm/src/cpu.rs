@@ -9,11 +9,12 @@
 
 use crate::error::Error;
 use crate::shape::{Activation, Expert, Experts, MoeDims, Routing, Tokens, check_len, check_shape};
-use cpu_tiles::acts::ActsPanels;
 use cpu_tiles::threads::ColumnPanels;
-use cpu_tiles::{Acts, Level, PANEL, Pool, ShapeError, convert, linear, math, tile};
+use cpu_tiles::{Acts, Level, PANEL, Pool, RowNumbers, ShapeError, convert, linear, math, tile, with_sums};
 use half::bf16;
 use ndarray::{ArrayView1, ArrayView2, ArrayViewMut2};
+use std::fmt;
+use std::ops::Range;
 
 /// The most rows of the intermediate that exist at a time.
 pub const ROW_BLOCK: usize = 2048;
@@ -102,12 +103,34 @@ pub fn moe_ffn(
     topk_weights: &[f32],
     out: &mut [f32],
 ) -> Result<(), Error> {
-    let (routing, weights) = route(dims, tokens, topk_ids, topk_weights, out)?;
-    let jobs = jobs(dims, experts, &routing)?;
+    moe_ffn_in(&mut Workspace::new(), level, pool, dims, tokens, experts, topk_ids, topk_weights, out)
+}
+
+/// [`moe_ffn`] in memory that is kept from call to call: see [`Workspace`].
+///
+/// # Errors
+/// See [`Error`]; the arguments are checked before the first value is computed.
+#[expect(clippy::too_many_arguments, reason = "each is an argument of the operator")]
+pub fn moe_ffn_in(
+    workspace: &mut Workspace,
+    level: Level,
+    pool: &Pool,
+    dims: &MoeDims,
+    tokens: Tokens<'_>,
+    experts: &(impl Experts + ?Sized),
+    topk_ids: &[u32],
+    topk_weights: &[f32],
+    out: &mut [f32],
+) -> Result<(), Error> {
+    let Workspace { routing, weights, experts: slot, products, .. } = workspace;
+    route(routing, weights, dims, tokens, topk_ids, topk_weights, out)?;
+    let active = active(slot, dims, experts, routing)?;
     out.fill(0.0);
-    fused(level, pool, dims, tokens, &jobs, out, |assignment, sums, out| {
+    fused(products, level, pool, dims, tokens, routing, &active, out, |assignment, sums, out| {
         math::add_scaled(level, weights[assignment], sums, out);
-    })
+    })?;
+    *slot = emptied(active);
+    Ok(())
 }
 
 /// [`moe_ffn`] without the fusion: expert by expert, each linear layer, the activation and the weighted sum a pass of
@@ -127,38 +150,120 @@ pub fn moe_ffn_eager(
     topk_weights: &[f32],
     out: &mut [f32],
 ) -> Result<(), Error> {
-    let (hidden, intermediate) = (dims.hidden, dims.intermediate);
-    let (routing, weights) = route(dims, tokens, topk_ids, topk_weights, out)?;
-    let jobs = jobs(dims, experts, &routing)?;
-    out.fill(0.0);
-    for Job { expert, rows, first } in jobs {
-        let x = gather(level, pool, hidden, tokens, rows)?;
-        let mut gate = vec![0.0; rows.len() * intermediate];
-        let mut up = vec![0.0; rows.len() * intermediate];
-        linear(pool, &x, expert.gate, &mut gate)?;
-        linear(pool, &x, expert.up, &mut up)?;
+    moe_ffn_eager_in(&mut Workspace::new(), level, pool, dims, tokens, experts, topk_ids, topk_weights, out)
+}
 
-        let mut act = vec![0.0; rows.len() * intermediate];
-        let mut act_rows: Vec<_> = act.chunks_exact_mut(intermediate).collect();
-        pool.for_each_mut(&mut act_rows, |row, act| {
+/// [`moe_ffn_eager`] in memory that is kept from call to call: see [`Workspace`].
+///
+/// # Errors
+/// See [`Error`]; the arguments are checked before the first value is computed.
+#[expect(clippy::too_many_arguments, reason = "each is an argument of the operator")]
+pub fn moe_ffn_eager_in(
+    workspace: &mut Workspace,
+    level: Level,
+    pool: &Pool,
+    dims: &MoeDims,
+    tokens: Tokens<'_>,
+    experts: &(impl Experts + ?Sized),
+    topk_ids: &[u32],
+    topk_weights: &[f32],
+    out: &mut [f32],
+) -> Result<(), Error> {
+    fn sized(values: &mut Vec<f32>, len: usize) -> &mut [f32] {
+        values.resize(len, 0.0);
+        values
+    }
+    let (hidden, intermediate) = (dims.hidden, dims.intermediate);
+    let Workspace { routing, weights, experts: slot, products, eager } = workspace;
+    let Eager { f32, bf16, gate, up, act, sums } = eager;
+    let Products { tokens: x, inner, .. } = products;
+    route(routing, weights, dims, tokens, topk_ids, topk_weights, out)?;
+    let active = active(slot, dims, experts, routing)?;
+    out.fill(0.0);
+    for (expert, (_, assignments)) in active.iter().zip(&routing.experts) {
+        let rows = &routing.rows[assignments.clone()];
+        let gathered = gather(hidden, tokens, rows, f32, bf16);
+        let x = acts(x, level, pool, hidden, gathered)?;
+        let gate = sized(gate, rows.len() * intermediate);
+        let up = sized(up, rows.len() * intermediate);
+        linear(pool, x, expert.gate, gate)?;
+        linear(pool, x, expert.up, up)?;
+
+        let act = sized(act, rows.len() * intermediate);
+        pool.for_each_chunk_mut(act, intermediate, |row, act| {
             let columns = row * intermediate..(row + 1) * intermediate;
             activate(level, dims.activation, &gate[columns.clone()], &up[columns], act);
         });
-        let act = Acts::from_f32(level, pool, tokens.precision(), rows.len(), intermediate, &act)?;
+        let inner = Acts::resized(inner, level, tokens.precision(), rows.len(), intermediate)?;
+        inner.write_f32(pool, act)?;
 
-        let mut sums = vec![0.0; rows.len() * hidden];
-        linear(pool, &act, expert.down, &mut sums)?;
+        let sums = sized(sums, rows.len() * hidden);
+        linear(pool, inner, expert.down, sums)?;
         let columns = ColumnPanels::new(out, hidden, PANEL);
         pool.run(columns.panels(), |panel| {
             let mut out = columns.claim(panel);
             for (i, &row) in rows.iter().enumerate() {
                 let out = out.row(row as usize);
                 let sums = &sums[i * hidden + panel * PANEL..][..out.len()];
-                math::add_scaled(level, weights[first + i], sums, out);
+                math::add_scaled(level, weights[assignments.start + i], sums, out);
             }
         });
     }
+    *slot = emptied(active);
     Ok(())
+}
+
+/// The memory of [`moe_ffn_in`] and [`moe_ffn_eager_in`], for any number of calls of any sizes, one after the other.
+///
+/// It grows to the largest call. A call that is no larger than an earlier one of the same function in every size allocates
+/// nothing, given that the threads of the pool have their scratch ([`cpu_tiles::reserve_tile_scratch`] for the most rows of an
+/// expert and the larger of H and I).
+#[derive(Default)]
+pub struct Workspace {
+    routing: Routing,
+    /// Of each assignment.
+    weights: Vec<f32>,
+    /// Empty between calls: memory for the experts of the next one.
+    experts: Vec<Expert<'static>>,
+    products: Products,
+    eager: Eager,
+}
+
+impl Workspace {
+    /// Memory that is to be had.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl fmt::Debug for Workspace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Workspace({} assignments)", self.routing.rows.capacity())
+    }
+}
+
+/// Of the fused products.
+#[derive(Default)]
+struct Products {
+    tokens: Option<Acts>,
+    inner: Option<Acts>,
+    parts: Vec<Part>,
+    /// For each part, its rows of the intermediate of its wave.
+    groups: Vec<Range<usize>>,
+    /// Parts of each wave.
+    waves: Vec<Range<usize>>,
+}
+
+/// Of the products expert by expert.
+#[derive(Default)]
+struct Eager {
+    f32: Vec<f32>,
+    bf16: Vec<bf16>,
+    gate: Vec<f32>,
+    up: Vec<f32>,
+    act: Vec<f32>,
+    sums: Vec<f32>,
 }
 
 /// The checks of a call on sorted tokens, and the call.
@@ -177,124 +282,157 @@ fn grouped<T: Send>(
     let rows = tokens.rows(dims.hidden)?;
     check_len("out", &[rows as usize, dims.hidden], out.len())?;
     let routing = Routing::sorted(dims.experts, rows, expert_cumsum)?;
-    let jobs = jobs(dims, experts, &routing)?;
-    fused(level, pool, dims, tokens, &jobs, out, write)
+    let active = active(&mut Vec::new(), dims, experts, &routing)?;
+    fused(&mut Products::default(), level, pool, dims, tokens, &routing, &active, out, write)
 }
 
 /// The checks of a call on routed tokens but those of the experts.
 fn route(
+    routing: &mut Routing,
+    weights: &mut Vec<f32>,
     dims: &MoeDims,
     tokens: Tokens<'_>,
     topk_ids: &[u32],
     topk_weights: &[f32],
     out: &[f32],
-) -> Result<(Routing, Vec<f32>), Error> {
+) -> Result<(), Error> {
     dims.check()?;
     let rows = tokens.rows(dims.hidden)?;
     check_len("out", &[rows as usize, dims.hidden], out.len())?;
-    Routing::by_choice(dims.experts, rows, topk_ids, topk_weights)
+    routing.choose(dims.experts, rows, topk_ids, topk_weights, weights)
 }
 
-/// One expert and its rows, or a part of them.
-#[derive(Clone, Copy)]
-struct Job<'a> {
-    expert: Expert<'a>,
-    /// Rows of the tokens and of the output.
-    rows: &'a [u32],
-    /// The assignment that `rows[0]` is.
-    first: usize,
-}
-
-/// The experts that have rows, checked.
-fn jobs<'a>(dims: &MoeDims, experts: &'a (impl Experts + ?Sized), routing: &'a Routing) -> Result<Vec<Job<'a>>, Error> {
+/// The experts that have rows, in the order of the routing, checked; in the memory of `slot`.
+fn active<'a>(
+    slot: &mut Vec<Expert<'static>>,
+    dims: &MoeDims,
+    experts: &'a (impl Experts + ?Sized),
+    routing: &Routing,
+) -> Result<Vec<Expert<'a>>, Error> {
     if let Some(found) = experts.count().filter(|count| *count != dims.experts) {
         return Err(Error::ExpertCount { expected: dims.experts, found });
     }
-    let job = |(index, range): &(usize, std::ops::Range<usize>)| {
-        let expert = experts.expert(*index);
-        expert.check(*index, dims)?;
-        Ok(Job { expert, rows: &routing.rows[range.clone()], first: range.start })
-    };
-    routing.experts.iter().map(job).collect()
+    let mut active: Vec<Expert<'a>> = std::mem::take(slot);
+    active.clear();
+    for &(index, _) in &routing.experts {
+        let expert = experts.expert(index);
+        expert.check(index, dims)?;
+        active.push(expert);
+    }
+    Ok(active)
 }
 
-/// Cuts jobs into waves of at most [`ROW_BLOCK`] rows. An expert is split only where it alone has more, and then
-/// evenly, since each part reads the expert's weights again.
-fn waves<'a>(jobs: &[Job<'a>]) -> Vec<Vec<Job<'a>>> {
-    let mut waves: Vec<Vec<Job<'a>>> = Vec::new();
-    let mut free = 0;
-    for job in jobs {
-        let parts = job.rows.len().div_ceil(ROW_BLOCK);
-        let mut first = job.first;
-        for rows in job.rows.chunks(job.rows.len().div_ceil(parts)) {
-            if rows.len() > free {
-                waves.push(Vec::new());
-                free = ROW_BLOCK;
+/// The memory of a list, as that of a list of any lifetime.
+fn emptied(mut experts: Vec<Expert<'_>>) -> Vec<Expert<'static>> {
+    experts.clear();
+    // Collecting a vector's own items, of which there are none, keeps its memory.
+    experts.into_iter().filter_map(|_| None).collect()
+}
+
+/// Rows of one expert that are worked on together.
+#[derive(Clone, Copy)]
+struct Part {
+    /// The place in the routing.
+    expert: usize,
+    first: usize,
+    rows: usize,
+}
+
+impl Part {
+    fn assignments(&self) -> Range<usize> {
+        self.first..self.first + self.rows
+    }
+}
+
+impl Products {
+    /// Cuts the routing into waves of at most [`ROW_BLOCK`] rows. An expert is split only where it alone has more, and then
+    /// evenly, since each part reads the expert's weights again.
+    fn split(&mut self, routing: &Routing) {
+        let Self { parts, groups, waves, .. } = self;
+        parts.clear();
+        groups.clear();
+        waves.clear();
+        let mut used = ROW_BLOCK;
+        for (expert, (_, assignments)) in routing.experts.iter().enumerate() {
+            let most = assignments.len().div_ceil(assignments.len().div_ceil(ROW_BLOCK));
+            for first in assignments.clone().step_by(most) {
+                let rows = most.min(assignments.end - first);
+                if used + rows > ROW_BLOCK {
+                    waves.push(parts.len()..parts.len());
+                    used = 0;
+                }
+                parts.push(Part { expert, first, rows });
+                groups.push(used..used + rows);
+                used += rows;
+                waves.last_mut().expect("a wave was begun").end = parts.len();
             }
-            free -= rows.len();
-            waves.last_mut().expect("a wave was begun").push(Job { rows, first, ..*job });
-            first += rows.len();
         }
     }
-    waves
 }
 
 /// Both products and the activation between them. `write` gets an assignment, 64 or fewer sums of the second product,
 /// and the place of the output they belong to; it is called in ascending order of experts for each place.
+#[expect(clippy::too_many_arguments, reason = "each is an argument of the operator, or memory")]
 fn fused<T: Send>(
+    products: &mut Products,
     level: Level,
     pool: &Pool,
     dims: &MoeDims,
     tokens: Tokens<'_>,
-    jobs: &[Job<'_>],
+    routing: &Routing,
+    experts: &[Expert<'_>],
     out: &mut [T],
     write: impl Fn(usize, &[f32], &mut [T]) + Sync,
 ) -> Result<(), Error> {
-    let waves = waves(jobs);
+    products.split(routing);
+    let Products { tokens: slot, inner, parts, groups, waves } = products;
     if waves.is_empty() {
         return Ok(());
     }
-    let acts = acts(level, pool, dims.hidden, tokens)?;
-    let all_rows: Vec<u32> = (0..ROW_BLOCK as u32).collect();
+    let acts = &*acts(slot, level, pool, dims.hidden, tokens)?;
+    let numbers = RowNumbers::first(ROW_BLOCK);
     for wave in waves {
-        let mut inner = Vec::with_capacity(wave.len());
-        for job in &wave {
-            inner.push(Acts::zeroed(level, tokens.precision(), job.rows.len(), dims.intermediate)?);
-        }
+        let (parts, groups) = (&parts[wave.clone()], &groups[wave.clone()]);
+        let rows = groups.last().map_or(0, |rows| rows.end);
+        let inner = Acts::resized(inner, level, tokens.precision(), rows, dims.intermediate)?;
 
-        let columns: Vec<ActsPanels<'_>> = inner.iter_mut().map(Acts::panels).collect();
+        let columns = inner.panels_in_groups(groups);
         let panels = dims.intermediate.div_ceil(PANEL);
-        pool.try_run(wave.len() * panels, |task| {
-            let (job, panel) = (task / panels, task % panels);
-            let Job { expert, rows, .. } = wave[job];
-            let mut sums = vec![0.0; 2 * rows.len() * PANEL];
-            let (gate, up) = sums.split_at_mut(rows.len() * PANEL);
-            tile(expert.gate, panel, &acts, rows, gate)?;
-            tile(expert.up, panel, &acts, rows, up)?;
-            let mut columns = columns[job].claim(panel);
-            let mut act = [0.0; PANEL];
-            for (row, (gate, up)) in gate.chunks_exact(PANEL).zip(up.chunks_exact(PANEL)).enumerate() {
-                activate(level, dims.activation, gate, up, &mut act);
-                columns.store(row, &act);
-            }
-            Ok::<(), ShapeError>(())
+        pool.try_run(parts.len() * panels, |task| {
+            let (place, panel) = (task / panels, task % panels);
+            let (part, expert) = (&parts[place], &experts[parts[place].expert]);
+            let rows = &routing.rows[part.assignments()];
+            with_sums(2 * rows.len(), |sums| {
+                let (gate, up) = sums.split_at_mut(rows.len() * PANEL);
+                tile(expert.gate, panel, acts, rows, gate)?;
+                tile(expert.up, panel, acts, rows, up)?;
+                let mut columns = columns.claim_in(place, panel);
+                let mut act = [0.0; PANEL];
+                for (row, (gate, up)) in gate.chunks_exact(PANEL).zip(up.chunks_exact(PANEL)).enumerate() {
+                    activate(level, dims.activation, gate, up, &mut act);
+                    columns.store(row, &act);
+                }
+                Ok::<(), ShapeError>(())
+            })
         })?;
         drop(columns);
 
-        let most = wave.iter().map(|job| job.rows.len()).max().unwrap_or(0);
+        let most = parts.iter().map(|part| part.rows).max().unwrap_or(0);
+        let inner = &*inner;
         let columns = ColumnPanels::new(out, dims.hidden, PANEL);
         pool.try_run(columns.panels(), |panel| {
             let mut columns = columns.claim(panel);
-            let mut sums = vec![0.0; most * PANEL];
-            for (job, inner) in wave.iter().zip(&inner) {
-                let sums = &mut sums[..job.rows.len() * PANEL];
-                tile(job.expert.down, panel, inner, &all_rows[..job.rows.len()], sums)?;
-                for (i, (&row, sums)) in job.rows.iter().zip(sums.chunks_exact(PANEL)).enumerate() {
-                    let out = columns.row(row as usize);
-                    write(job.first + i, &sums[..out.len()], out);
+            with_sums(most, |sums| {
+                for (part, group) in parts.iter().zip(groups) {
+                    let sums = &mut sums[..part.rows * PANEL];
+                    tile(experts[part.expert].down, panel, inner, &numbers[group.clone()], sums)?;
+                    for (assignment, sums) in part.assignments().zip(sums.chunks_exact(PANEL)) {
+                        let out = columns.row(routing.rows[assignment] as usize);
+                        write(assignment, &sums[..out.len()], out);
+                    }
                 }
-            }
-            Ok::<(), ShapeError>(())
+                Ok::<(), ShapeError>(())
+            })
         })?;
     }
     Ok(())
@@ -308,20 +446,45 @@ fn activate(level: Level, activation: Activation, gate: &[f32], up: &[f32], out:
 }
 
 /// The tokens as the tiles read them.
-fn acts(level: Level, pool: &Pool, hidden: usize, tokens: Tokens<'_>) -> Result<Acts, ShapeError> {
+fn acts<'a>(
+    slot: &'a mut Option<Acts>,
+    level: Level,
+    pool: &Pool,
+    hidden: usize,
+    tokens: Tokens<'_>,
+) -> Result<&'a mut Acts, ShapeError> {
+    let values = match tokens {
+        Tokens::Bf16(x) => x.len(),
+        Tokens::F32(x) => x.len(),
+    };
+    let acts = Acts::resized(slot, level, tokens.precision(), values / hidden, hidden)?;
     match tokens {
-        Tokens::Bf16(x) => Acts::from_bf16(level, pool, tokens.precision(), x.len() / hidden, hidden, x),
-        Tokens::F32(x) => Acts::from_f32(level, pool, tokens.precision(), x.len() / hidden, hidden, x),
+        Tokens::Bf16(x) => acts.write_bf16(pool, x)?,
+        Tokens::F32(x) => acts.write_f32(pool, x)?,
     }
+    Ok(acts)
 }
 
-/// A copy of some rows of the tokens.
-fn gather(level: Level, pool: &Pool, hidden: usize, tokens: Tokens<'_>, rows: &[u32]) -> Result<Acts, ShapeError> {
-    fn copy<T: Copy>(x: &[T], columns: usize, rows: &[u32]) -> Vec<T> {
-        rows.iter().flat_map(|&row| &x[row as usize * columns..][..columns]).copied().collect()
+/// A copy of some rows of the tokens, in the memory of the list of their type.
+fn gather<'a>(
+    hidden: usize,
+    tokens: Tokens<'_>,
+    rows: &[u32],
+    f32: &'a mut Vec<f32>,
+    bf16: &'a mut Vec<bf16>,
+) -> Tokens<'a> {
+    fn copy<T: Copy>(x: &[T], columns: usize, rows: &[u32], copy: &mut Vec<T>) {
+        copy.clear();
+        rows.iter().for_each(|&row| copy.extend_from_slice(&x[row as usize * columns..][..columns]));
     }
     match tokens {
-        Tokens::Bf16(x) => acts(level, pool, hidden, Tokens::Bf16(&copy(x, hidden, rows))),
-        Tokens::F32(x) => acts(level, pool, hidden, Tokens::F32(&copy(x, hidden, rows))),
+        Tokens::Bf16(x) => {
+            copy(x, hidden, rows, bf16);
+            Tokens::Bf16(bf16)
+        }
+        Tokens::F32(x) => {
+            copy(x, hidden, rows, f32);
+            Tokens::F32(f32)
+        }
     }
 }

@@ -16,7 +16,9 @@ mod shape;
 #[cfg(feature = "npu")]
 pub mod tiling;
 
-pub use cpu::{ROW_BLOCK, grouped_gemm, grouped_gemm_f32, moe_ffn, moe_ffn_eager};
+pub use cpu::{
+    ROW_BLOCK, Workspace, grouped_gemm, grouped_gemm_f32, moe_ffn, moe_ffn_eager, moe_ffn_eager_in, moe_ffn_in,
+};
 pub use error::Error;
 pub use layout::{convert_minimax_weights, convert_minimax_weights_nz};
 pub use shape::{Activation, Expert, Experts, GateUp, MoeDims, Tokens, gate_up_halves};

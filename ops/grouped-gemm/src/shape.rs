@@ -283,12 +283,14 @@ pub fn gate_up_halves<'a>(
 }
 
 /// Rows in the order of the experts they belong to.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Routing {
     /// The row of the tokens, and of the output, of each assignment.
     pub(crate) rows: Vec<u32>,
     /// The experts that have assignments, ascending, and which.
     pub(crate) experts: Vec<(usize, Range<usize>)>,
+    /// The choice that each assignment is, where rows were chosen for.
+    choices: Vec<usize>,
 }
 
 impl Routing {
@@ -312,7 +314,7 @@ impl Routing {
         if let Some(&found) = expert_cumsum.last().filter(|last| last.cast_unsigned() != rows) {
             return Err(Error::CumsumEnd { expected: rows as usize, found });
         }
-        Ok(Self { rows: (0..rows).collect(), experts: active })
+        Ok(Self { rows: (0..rows).collect(), experts: active, choices: Vec::new() })
     }
 
     /// Sorts the choices `[T, k]` by expert, tokens ascending within each; returns the weights in the same order.
@@ -322,6 +324,20 @@ impl Routing {
         topk_ids: &[u32],
         topk_weights: &[f32],
     ) -> Result<(Self, Vec<f32>), Error> {
+        let (mut routing, mut weights) = (Self::default(), Vec::new());
+        routing.choose(experts, tokens, topk_ids, topk_weights, &mut weights)?;
+        Ok((routing, weights))
+    }
+
+    /// As [`by_choice`](Self::by_choice), in the memory that is there where it is enough.
+    pub(crate) fn choose(
+        &mut self,
+        experts: usize,
+        tokens: u32,
+        topk_ids: &[u32],
+        topk_weights: &[f32],
+        weights: &mut Vec<f32>,
+    ) -> Result<(), Error> {
         let k = rows_of("topk_ids", topk_ids.len(), "number of tokens", tokens as usize)?;
         if tokens > 0 && !(1..=experts).contains(&k) {
             return Err(Error::TopK { experts, found: k });
@@ -331,10 +347,12 @@ impl Routing {
             return Err(Error::ExpertId { token: choice / k, experts, found: topk_ids[choice] });
         }
 
-        let mut choices: Vec<usize> = (0..topk_ids.len()).collect();
-        // Stable: within an expert, choices stay in the order of tokens.
-        choices.sort_by_key(|&choice| topk_ids[choice]);
-        let mut active: Vec<(usize, Range<usize>)> = Vec::new();
+        let Self { rows, experts: active, choices } = self;
+        choices.clear();
+        choices.extend(0..topk_ids.len());
+        // Within an expert, choices stay in the order of tokens.
+        choices.sort_unstable_by_key(|&choice| (topk_ids[choice], choice));
+        active.clear();
         for same_expert in choices.chunk_by(|&a, &b| topk_ids[a] == topk_ids[b]) {
             let id = topk_ids[same_expert[0]];
             if let Some(twice) = same_expert.windows(2).find(|pair| pair[0] / k == pair[1] / k) {
@@ -343,9 +361,11 @@ impl Routing {
             let begin = active.last().map_or(0, |(_, range)| range.end);
             active.push((id as usize, begin..begin + same_expert.len()));
         }
-        let rows = choices.iter().map(|&choice| (choice / k) as u32).collect();
-        let weights = choices.iter().map(|&choice| topk_weights[choice]).collect();
-        Ok((Self { rows, experts: active }, weights))
+        rows.clear();
+        rows.extend(choices.iter().map(|&choice| (choice / k) as u32));
+        weights.clear();
+        weights.extend(choices.iter().map(|&choice| topk_weights[choice]));
+        Ok(())
     }
 }
 

@@ -13,7 +13,7 @@ mod shape;
 #[cfg(feature = "npu")]
 pub mod tiling;
 
-pub use cpu::{decode, prefill};
+pub use cpu::{Workspace, decode, decode_in, prefill};
 pub use error::Error;
 pub use shape::{HeadReduce, IndexerDims, Keys, PackedKeys, Values};
 

@@ -3,14 +3,13 @@
 //! From block scores to block ids.
 
 use crate::shape::IndexerDims;
+use cpu_tiles::mem::Scratch;
 
-/// Selects the blocks of one query after another, keeping its scratch.
+/// Selects the blocks of queries.
 pub(crate) struct Selector {
     topk: usize,
     init: usize,
     local: usize,
-    /// Rank and block, the best first.
-    best: Vec<(u32, i32)>,
 }
 
 /// A number that orders scores: NaN before everything, the two zeros equal.
@@ -27,7 +26,7 @@ impl Selector {
     pub(crate) fn new(dims: &IndexerDims) -> Self {
         // Init wins where both do not fit; of the local blocks, the latest.
         let init = dims.init_blocks.min(dims.topk);
-        Self { topk: dims.topk, init, local: dims.local_blocks.min(dims.topk - init), best: Vec::new() }
+        Self { topk: dims.topk, init, local: dims.local_blocks.min(dims.topk - init) }
     }
 
     /// All of `visible` blocks, if they fit: no score decides then.
@@ -43,28 +42,31 @@ impl Selector {
 
     /// The blocks of one query, ascending, from the scores of those it sees. `ids` has room for the smaller of top-k and
     /// the number of scores, at least.
-    pub(crate) fn select(&mut self, scores: &[f32], ids: &mut [i32]) {
+    pub(crate) fn select(&self, scores: &[f32], ids: &mut [i32]) {
         if self.all(scores.len(), ids) {
             return;
         }
         // There are more than `topk` blocks, so the forced ones are distinct.
         let free = self.init..scores.len() - self.local;
         let room = self.topk - self.init - self.local;
-        self.best.clear();
-        let mut least = 0;
+        // Rank and block, the best first.
+        let mut best = Scratch::<_, 64>::new(room, (0, 0));
+        let (mut count, mut least) = (0, 0);
         for block in free.clone() {
             let rank = rank(scores[block]);
-            if self.best.len() == room && rank <= least {
+            if count == room && (room == 0 || rank <= least) {
                 continue;
             }
             // Behind its equals, which have lower ids.
-            let at = self.best.partition_point(|(other, _)| *other >= rank);
-            self.best.insert(at, (rank, block as i32));
-            self.best.truncate(room);
-            least = self.best.last().map_or(u32::MAX, |(rank, _)| *rank);
+            let at = best[..count].partition_point(|(other, _)| *other >= rank);
+            count = room.min(count + 1);
+            best.copy_within(at..count - 1, at + 1);
+            best[at] = (rank, block as i32);
+            least = best[count - 1].0;
         }
-        self.best.sort_unstable_by_key(|(_, block)| *block);
-        let chosen = self.best.iter().map(|(_, block)| *block);
+        let best = &mut best[..count];
+        best.sort_unstable_by_key(|(_, block)| *block);
+        let chosen = best.iter().map(|(_, block)| *block);
         let forced = |range: std::ops::Range<usize>| range.map(|block| block as i32);
         let blocks = forced(0..free.start).chain(chosen).chain(forced(free.end..scores.len()));
         for (id, block) in ids.iter_mut().zip(blocks) {

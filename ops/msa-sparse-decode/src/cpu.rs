@@ -9,10 +9,12 @@
 use crate::error::Error;
 use crate::shape::{Blind, Cache, DecodeBatch, DecodeDims, Plan, Queries, Step};
 use cpu_tiles::attention::{Ahead, FlashRows, PackedBlock, Rows};
+use cpu_tiles::mem::Scratch;
 use cpu_tiles::threads::ColumnPanels;
-use cpu_tiles::{Acts, Format, Level, PackedRef, Pool, ShapeError, convert};
+use cpu_tiles::{Acts, Format, Level, PackedRef, Pool, Precision, RowNumbers, ShapeError, convert};
 use half::bf16;
 use std::cell::RefCell;
+use std::fmt;
 use std::ops::Range;
 
 /// Attention of one query of each sequence over the listed blocks of its cache; the result is rounded to BF16.
@@ -28,7 +30,7 @@ pub fn sparse_decode(
     batch: &DecodeBatch<'_>,
     out: &mut [bf16],
 ) -> Result<Vec<Blind>, Error> {
-    decode(level, pool, dims, batch, out, |row, out| convert::f32_to_bf16(level, row, out))
+    decode(&mut Workspace::new(), level, pool, dims, batch, out, |row, out| convert::f32_to_bf16(level, row, out))
 }
 
 /// [`sparse_decode`] with the F32 result as it is.
@@ -42,10 +44,95 @@ pub fn sparse_decode_f32(
     batch: &DecodeBatch<'_>,
     out: &mut [f32],
 ) -> Result<Vec<Blind>, Error> {
-    decode(level, pool, dims, batch, out, |row, out| out.copy_from_slice(row))
+    sparse_decode_f32_in(&mut Workspace::new(), level, pool, dims, batch, out)
+}
+
+/// [`sparse_decode_f32`] in memory that is kept from call to call: see [`Workspace`].
+///
+/// # Errors
+/// See [`Error`]; the arguments are checked before the first value is computed.
+pub fn sparse_decode_f32_in(
+    workspace: &mut Workspace,
+    level: Level,
+    pool: &Pool,
+    dims: &DecodeDims,
+    batch: &DecodeBatch<'_>,
+    out: &mut [f32],
+) -> Result<Vec<Blind>, Error> {
+    decode(workspace, level, pool, dims, batch, out, |row, out| out.copy_from_slice(row))
+}
+
+/// The memory of [`sparse_decode_f32_in`], for any number of calls of any sizes, one after the other.
+///
+/// It grows to the largest call. A call that is no larger than an earlier one, or than what was
+/// [reserved](Self::reserve), allocates nothing if its cache is packed, a KV head has at most 64 query heads of at most 256
+/// channels, and every KV head has something to see, given that the threads of the pool have their scratch
+/// ([`cpu_tiles::attention::reserve_attention_scratch`] for the query heads of a KV head).
+#[derive(Default)]
+pub struct Workspace {
+    plan: Plan,
+    queries: Option<Acts>,
+    parts: Vec<Part>,
+    /// One for each part, and others for larger calls.
+    states: Vec<FlashRows>,
+    /// The parts of each list of the plan.
+    of_lists: Vec<Range<usize>>,
+}
+
+impl Workspace {
+    /// Memory that is to be had.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes it large enough for `entries` sequences with lists of up to `top_k` ids for each KV head.
+    ///
+    /// # Errors
+    /// [`Error`] when the dims are impossible, or memory runs out.
+    pub fn reserve(&mut self, level: Level, dims: &DecodeDims, entries: usize, top_k: usize) -> Result<(), Error> {
+        dims.check()?;
+        self.plan.reserve(dims, entries, top_k);
+        let lists = entries.saturating_mul(dims.kv_heads);
+        let parts = lists.saturating_mul(top_k.div_ceil(dims.chunk_keys / dims.block));
+        self.parts.clear();
+        self.parts.reserve(parts);
+        self.of_lists.clear();
+        self.of_lists.reserve(lists);
+        // Values of F32 are the largest.
+        let rows = entries.saturating_mul(dims.heads);
+        Acts::resized(&mut self.queries, level, Precision::F32, rows, dims.head_dim)?;
+        states(&mut self.states, parts, level, Precision::F32, dims)?;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Workspace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Workspace({} parts)", self.states.len())
+    }
+}
+
+/// The first `count` states, made for a call.
+fn states<'a>(
+    states: &'a mut Vec<FlashRows>,
+    count: usize,
+    level: Level,
+    precision: Precision,
+    dims: &DecodeDims,
+) -> Result<&'a mut [FlashRows], ShapeError> {
+    let (head_dim, group, block) = (dims.head_dim, dims.group(), dims.block);
+    for state in states.iter_mut().take(count) {
+        state.resize(level, precision, head_dim, group, block)?;
+    }
+    while states.len() < count {
+        states.push(FlashRows::new(level, precision, head_dim, group, block)?);
+    }
+    Ok(&mut states[..count])
 }
 
 fn decode<T: Send>(
+    workspace: &mut Workspace,
     level: Level,
     pool: &Pool,
     dims: &DecodeDims,
@@ -53,40 +140,35 @@ fn decode<T: Send>(
     out: &mut [T],
     write: impl Fn(&[f32], &mut [T]) + Sync,
 ) -> Result<Vec<Blind>, Error> {
-    let plan = Plan::new(dims, batch, out.len())?;
-    let (group, head_dim) = (dims.group(), dims.head_dim);
-    let rows = plan.batch * dims.heads;
-    let queries = match batch.queries {
-        Queries::Bf16(x) => Acts::from_bf16(level, pool, plan.precision, rows, head_dim, x)?,
-        Queries::F32(x) => Acts::from_f32(level, pool, plan.precision, rows, head_dim, x)?,
-    };
-
-    let mut parts = Vec::new();
-    for (list, steps) in plan.lists.iter().enumerate() {
-        let chunks = plan.steps[steps.clone()].chunks(dims.chunk_keys / dims.block);
-        parts.extend(chunks.map(|steps| Part { list, steps }));
+    let Workspace { plan, queries, parts, states: all_states, of_lists } = workspace;
+    plan.set(dims, batch, out.len())?;
+    let (plan, group, head_dim) = (&*plan, dims.group(), dims.head_dim);
+    let queries = Acts::resized(queries, level, plan.precision, plan.batch * dims.heads, head_dim)?;
+    match batch.queries {
+        Queries::Bf16(x) => queries.write_bf16(pool, x)?,
+        Queries::F32(x) => queries.write_f32(pool, x)?,
     }
-    let state = || FlashRows::new(level, plan.precision, head_dim, group, dims.block);
-    let mut states = parts.iter().map(|_| state()).collect::<Result<Vec<_>, _>>()?;
-    let threads = pool.threads();
-    let job = Job { level, dims, cache: &batch.cache, plan: &plan, queries: &queries, parts: &parts, threads };
-    let slots = ColumnPanels::new(&mut states, parts.len(), 1);
+
+    parts.clear();
+    of_lists.clear();
+    for (list, steps) in plan.lists.iter().enumerate() {
+        let first = parts.len();
+        let chunk = dims.chunk_keys / dims.block;
+        let begins = steps.clone().step_by(chunk);
+        parts.extend(begins.map(|begin| Part { list, first: begin, end: steps.end.min(begin + chunk) }));
+        of_lists.push(first..parts.len());
+    }
+    let states = states(all_states, parts.len(), level, plan.precision, dims)?;
+    let job = Job { level, dims, cache: &batch.cache, plan, queries, parts, threads: pool.threads() };
+    let slots = ColumnPanels::new(states, parts.len(), 1);
     pool.try_run(parts.len(), |task| job.attend(task, &mut slots.claim(task).row(0)[0]))?;
 
-    let mut states = &mut states[..];
-    let mut results = Vec::with_capacity(plan.lists.len());
-    for (out, of_list) in out.chunks_exact_mut(group * head_dim).zip(&plan.lists) {
-        let count = of_list.len().div_ceil(dims.chunk_keys / dims.block);
-        let (of_list, others) = std::mem::take(&mut states).split_at_mut(count);
-        results.push((out, of_list));
-        states = others;
-    }
-    let tasks = results.len();
-    let slots = ColumnPanels::new(&mut results, tasks, 1);
-    pool.try_run(tasks, |task| {
-        let mut slot = slots.claim(task);
-        let (out, states) = &mut slot.row(0)[0];
-        let mut row = vec![0.0; head_dim];
+    let values = out.len();
+    let outs = ColumnPanels::new(out, values, group * head_dim);
+    pool.try_for_each_range_mut(states, of_lists, |list, states| {
+        let mut out = outs.claim(list);
+        let out = out.row(0);
+        let mut row = Scratch::<f32, 256>::new(head_dim, 0.0);
         let Some((state, others)) = states.split_first_mut() else {
             out.chunks_exact_mut(head_dim).for_each(|out| write(&row, out));
             return Ok(());
@@ -105,11 +187,12 @@ fn decode<T: Send>(
 
 /// A chunk of the blocks of one KV head of one batch entry.
 #[derive(Clone, Copy)]
-struct Part<'a> {
+struct Part {
     /// The list of the plan: batch entry times KV heads, plus KV head.
     list: usize,
-    /// At least one.
-    steps: &'a [Step],
+    /// Steps of the plan, at least one.
+    first: usize,
+    end: usize,
 }
 
 /// What all parts of a call share.
@@ -119,7 +202,7 @@ struct Job<'a> {
     cache: &'a Cache<'a>,
     plan: &'a Plan,
     queries: &'a Acts,
-    parts: &'a [Part<'a>],
+    parts: &'a [Part],
     threads: usize,
 }
 
@@ -133,13 +216,15 @@ struct At {
 impl Job<'_> {
     fn attend(&self, part: usize, state: &mut FlashRows) -> Result<(), ShapeError> {
         let group = self.dims.group();
-        let Part { list, steps } = self.parts[part];
-        let rows: Vec<u32> = (0..group as u32).collect();
-        let q_rows: Vec<u32> = (list * group..).map(|row| row as u32).take(group).collect();
-        let mut visible = vec![0; group];
+        let Part { list, first, end } = self.parts[part];
+        let steps = &self.plan.steps[first..end];
+        let rows = RowNumbers::first(group);
+        let q_rows = RowNumbers::new(list * group..(list + 1) * group);
+        let mut visible = Scratch::<u32, 64>::new(group, 0);
         state.reset(group)?;
         // The thread's next part, most likely; a wrong guess costs some bandwidth.
-        let next_part = self.parts.get(part + self.threads).map(|part| At { list: part.list, step: part.steps[0] });
+        let next_part = self.parts.get(part + self.threads);
+        let next_part = next_part.map(|part| At { list: part.list, step: self.plan.steps[part.first] });
         for (i, &step) in steps.iter().enumerate() {
             visible.fill(step.tokens as u32);
             let rows = Rows { rows: &rows, q_rows: &q_rows, visible: &visible, bias: None };
@@ -204,8 +289,8 @@ impl Job<'_> {
 }
 
 /// A block, and the head dimension and block size that it is for.
-type Scratch = ((usize, usize), PackedBlock);
+type Packing = ((usize, usize), PackedBlock);
 
 thread_local! {
-    static PACKED: RefCell<Option<Scratch>> = const { RefCell::new(None) };
+    static PACKED: RefCell<Option<Packing>> = const { RefCell::new(None) };
 }

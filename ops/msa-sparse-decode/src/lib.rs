@@ -13,7 +13,7 @@ mod shape;
 #[cfg(feature = "npu")]
 pub mod tiling;
 
-pub use cpu::{sparse_decode, sparse_decode_f32};
+pub use cpu::{Workspace, sparse_decode, sparse_decode_f32, sparse_decode_f32_in};
 pub use error::{Error, Slot};
 pub use shape::{Blind, BlockIds, Cache, DecodeBatch, DecodeDims, Queries};
 

@@ -174,11 +174,31 @@ pub(crate) struct Plan {
     pub(crate) lists: Vec<Range<usize>>,
     /// The precision of the products.
     pub(crate) precision: Precision,
+    /// Ids of a list with their slots, ascending.
+    sorted: Vec<(i32, usize)>,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        let precision = Precision::F32;
+        Self { batch: 0, blocks: 0, steps: Vec::new(), lists: Vec::new(), precision, sorted: Vec::new() }
+    }
 }
 
 impl Plan {
-    /// Checks everything.
-    pub(crate) fn new(dims: &DecodeDims, batch: &DecodeBatch<'_>, out: usize) -> Result<Self, Error> {
+    /// Memory for lists of `top_k` ids for each KV head of `entries` batch entries.
+    pub(crate) fn reserve(&mut self, dims: &DecodeDims, entries: usize, top_k: usize) {
+        let lists = entries.saturating_mul(dims.kv_heads);
+        self.steps.clear();
+        self.steps.reserve(lists.saturating_mul(top_k));
+        self.lists.clear();
+        self.lists.reserve(lists);
+        self.sorted.clear();
+        self.sorted.reserve(top_k);
+    }
+
+    /// Checks everything; in the memory that is there where it is enough.
+    pub(crate) fn set(&mut self, dims: &DecodeDims, batch: &DecodeBatch<'_>, out: usize) -> Result<(), Error> {
         dims.check()?;
         let DecodeDims { heads, head_dim, .. } = *dims;
         let entries = pieces("queries", batch.queries.len(), "a batch entry", &[heads, head_dim])?;
@@ -188,7 +208,7 @@ impl Plan {
         check_len("out", &[entries, heads, head_dim], out)?;
         let room = Room::new(dims, &batch.cache, entries)?;
         let precision = room.precision(batch.queries);
-        Self::of_lists(dims, entries, &room, precision, batch.block_ids, batch.seq_lens)
+        self.set_lists(dims, entries, &room, precision, batch.block_ids, batch.seq_lens)
     }
 
     /// Checks lists and lengths; the dims are checked.
@@ -200,6 +220,20 @@ impl Plan {
         block_ids: BlockIds<'_>,
         seq_lens: &[usize],
     ) -> Result<Self, Error> {
+        let mut plan = Self::default();
+        plan.set_lists(dims, entries, room, precision, block_ids, seq_lens)?;
+        Ok(plan)
+    }
+
+    fn set_lists(
+        &mut self,
+        dims: &DecodeDims,
+        entries: usize,
+        room: &Room<'_>,
+        precision: Precision,
+        block_ids: BlockIds<'_>,
+        seq_lens: &[usize],
+    ) -> Result<(), Error> {
         let DecodeDims { kv_heads, block, .. } = *dims;
         check_len("seq_lens", &[entries], seq_lens.len())?;
         let expected = room.blocks.saturating_mul(block);
@@ -212,31 +246,26 @@ impl Plan {
         };
         let lists = entries * per_head;
         let top_k = columns("block_ids", ids.len(), "one id for each list", lists)?;
-        let mut plan = Self {
-            batch: entries,
-            blocks: room.blocks,
-            steps: Vec::with_capacity(ids.len()),
-            lists: Vec::with_capacity(entries * kv_heads),
-            precision,
-        };
-        let mut sorted = Vec::with_capacity(top_k);
+        (self.batch, self.blocks, self.precision) = (entries, room.blocks, precision);
+        self.steps.clear();
+        self.lists.clear();
         for list in 0..lists {
             let (entry, kv_head) = (list / per_head, (per_head > 1).then_some(list % per_head));
             let at = |slot| Slot { batch: entry, kv_head, slot };
-            distinct_ids(&ids[list * top_k..][..top_k], room.blocks, at, &mut sorted)?;
-            let first = plan.steps.len();
-            for &(id, _) in &sorted {
+            distinct_ids(&ids[list * top_k..][..top_k], room.blocks, at, &mut self.sorted)?;
+            let first = self.steps.len();
+            for &(id, _) in &self.sorted {
                 let tokens = seq_lens[entry].saturating_sub(id as usize * block).min(block);
                 if tokens == 0 {
                     break;
                 }
-                plan.steps.push(Step { page: room.page(entry, id as usize)?, tokens });
+                self.steps.push(Step { page: room.page(entry, id as usize)?, tokens });
             }
             for _ in 0..kv_heads / per_head {
-                plan.lists.push(first..plan.steps.len());
+                self.lists.push(first..self.steps.len());
             }
         }
-        Ok(plan)
+        Ok(())
     }
 
     /// The KV heads with nothing to see.

@@ -5,6 +5,7 @@
 #[cfg(target_endian = "big")]
 compile_error!("op-testkit casts between numbers and little-endian files in place");
 
+pub mod allocations;
 pub mod bench;
 pub mod compare;
 pub mod conformance;
