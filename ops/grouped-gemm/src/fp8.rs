@@ -67,9 +67,9 @@ pub(crate) const WAY_BYTES: usize = 8;
 /// expert by expert, for gate with up and for down. Then fractals are `[16 outputs][16 inputs]`, a scale of a block is
 /// two half numbers, a scale of a group one half number, and the numbers of the expert are what its products lack, a power
 /// of two, and what the cube core multiplies groups by. It is not exact where scales differ too much within an expert
-/// (blocks by more than about 2^15, groups by more than about 2^12), where a scale is NaN or infinite or gives weights
-/// that are not normal BF16 numbers, where there is a NaN code, or where no two half numbers round all weights of a block
-/// as its scale does.
+/// (blocks by more than about 2^15, groups by more than about 2^12) or are too far from 1 (blocks outside of 2^-23 to
+/// 2^41, groups about 2^-54 to 2^55), where a scale is NaN or infinite or gives weights that are not normal BF16 numbers,
+/// where there is a NaN code, or where no two half numbers round all weights of a block as its scale does.
 ///
 /// # Errors
 /// [`Error::Length`], [`Error::ExpertCount`], [`Error::MixedScales`].
@@ -157,6 +157,8 @@ const GROUP_UNIT: i32 = 8;
 const LEAST: i32 = -14;
 /// The greatest.
 const MOST: i32 = 15;
+/// The most that products may lack, as an exponent: activations are to stay normal numbers.
+const FAR: i32 = 32;
 
 impl Way {
     fn new(parts: &[Coded<'_>], depth: usize) -> Self {
@@ -174,7 +176,7 @@ impl Way {
         let most = all.iter().fold(0.0f32, |most, scale| most.max(scale.abs()));
         // The largest scale is to be near the top of what a half number holds, so that the rest of each is normal.
         let lacks = if most == 0.0 { 0 } else { exponent(most) + BLOCK_UNIT - 14 };
-        let exact = (-64..=64).contains(&lacks) && all.iter().all(|&scale| split(scale, lacks).is_some());
+        let exact = lacks.abs() <= FAR && all.iter().all(|&scale| split(scale, lacks).is_some());
         exact.then_some(Self::Blocks { lacks })
     }
 
@@ -201,7 +203,8 @@ impl Way {
             }
         }
         // The unit is best where the cube core's factor makes up for it.
-        (least <= most).then(|| Self::Groups { unit: (-GROUP_UNIT).clamp(least, most) })
+        let way = (least <= most).then(|| Self::Groups { unit: (-GROUP_UNIT).clamp(least, most) });
+        way.filter(|way| (power(-FAR)..=power(FAR)).contains(&way.numbers()[0]))
     }
 
     fn is_cube(self) -> bool {

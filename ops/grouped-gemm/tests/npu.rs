@@ -132,6 +132,7 @@ fn the_cube_core_scales_where_that_is_exact() {
         (0x38, 1.0, f32::INFINITY),
         (0x38, 1e37, 1.0),
         (0x38, 1e-37, 1e-37),
+        (0x38, 1e-9, 1e-9),
         (0x38, 1.0, 1.234_567e-9),
     ] {
         assert_eq!(stored_scale(&convert(code, scale, other)), None, "{code:x}, {scale}, {other}");
