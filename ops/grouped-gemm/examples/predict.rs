@@ -97,11 +97,13 @@ fn predict(
             device,
         }
     };
-    // Behind the scales are two numbers for each expert: the first is not zero where the cube core scales.
+    // The last 32 bytes of an expert's scales begin with a number that is not zero where the cube core scales.
     let mut scales = layout.scale_bytes(dims).map(|bytes| vec![0u8; bytes]);
     for scales in scales.iter_mut().filter(|scales| !vector && !scales.is_empty()) {
-        let from = scales.len() - 8 * dims.experts;
-        scales[from..].as_chunks_mut().0.fill(1f32.to_le_bytes());
+        let one = scales.len() / dims.experts;
+        for scales in scales.chunks_exact_mut(one) {
+            scales[one - 32..].as_chunks_mut().0.fill(1f32.to_le_bytes());
+        }
     }
     let [scales13, scales2] = &mut scales;
     let mut memory = vec![range("x", tokens, Role::Buffer)];

@@ -32,11 +32,11 @@ pub struct Coded<'a> {
 pub struct Stored {
     /// Codes of gate and up.
     pub w13: Vec<u8>,
-    /// Their scales, and two numbers for each expert.
+    /// Their scales, and behind those of each expert its numbers.
     pub scales13: Vec<u8>,
     /// Codes of down.
     pub w2: Vec<u8>,
-    /// Their scales, and two numbers for each expert.
+    /// Their scales, and behind those of each expert its numbers.
     pub scales2: Vec<u8>,
 }
 
@@ -46,21 +46,22 @@ impl Stored {
     #[must_use]
     pub fn scaled_by_cube(&self, dims: &MoeDims) -> [usize; 2] {
         [&self.scales13, &self.scales2].map(|scales| {
-            let ways = &scales[scales.len() - (WAY_BYTES * dims.experts).min(scales.len())..];
-            ways.chunks_exact(WAY_BYTES).filter(|way| way[..4] != [0; 4]).count()
+            let experts = scales.chunks_exact((scales.len() / dims.experts.max(1)).max(WAY_BYTES));
+            experts.filter(|scales| scales[scales.len() - WAY_BYTES..][..4] != [0; 4]).count()
         })
     }
 }
 
-/// Bytes behind the scales for each expert.
-pub(crate) const WAY_BYTES: usize = 8;
+/// Bytes behind the scales of each expert.
+pub(crate) const WAY_BYTES: usize = 32;
 
 /// Converts gate, up and down of each expert for one architecture.
 ///
 /// Codes become fractals of 16 inputs and 16 outputs, `[out / 16][in / 16][16][16]`, padded with zeros to multiples of 16
 /// and 32; gate and up take turns along `out / 16`. Scales of blocks stay as they are, gate before up; scales of groups
-/// become BF16, `[out / 16][in / 32][16]`. Two F32 numbers for each expert follow the scales: where the first is zero, the
-/// vector cores multiply codes by scales, and the second is 1 if there are NaN codes.
+/// become BF16, `[out / 16][in / 32][16]`. Eight F32 numbers follow the scales of each expert, of which two mean something:
+/// where the first is zero, the vector cores multiply codes by scales, and the second is 1 if there are NaN codes. All
+/// parts of an expert lie together, so experts that were converted one by one may be put one behind the other.
 ///
 /// For dav-2201, the first and the last 128 codes of a fractal take turns byte by byte. There the cube core multiplies
 /// codes by scales where that gives each weight exactly, as code times scale, rounded once to BF16: which is proved here,
@@ -82,7 +83,6 @@ pub fn convert_fp8_weights(dims: &MoeDims, arch: Arch, experts: &[[Coded<'_>; 3]
     let (hidden, intermediate) = (dims.hidden, dims.intermediate);
     let blocks = matches!(experts.first(), Some([Coded { scales: Scales::Blocks(_), .. }, ..]));
     let mut stored = Stored::default();
-    let mut ways = [Vec::new(), Vec::new()];
     for (expert, weights) in experts.iter().enumerate() {
         for (name, weight, out, depth) in [
             ("gate", &weights[0], intermediate, hidden),
@@ -120,12 +120,10 @@ pub fn convert_fp8_weights(dims: &MoeDims, arch: Arch, experts: &[[Coded<'_>; 3]
                     }
                 }
             }
-            ways[i].extend(way.numbers().iter().flat_map(|x| x.to_le_bytes()));
+            let [first, second] = way.numbers();
+            scales.extend([first, second, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0].iter().flat_map(|x| x.to_le_bytes()));
         }
     }
-    let [ways13, ways2] = ways;
-    stored.scales13.extend(ways13);
-    stored.scales2.extend(ways2);
     Ok(stored)
 }
 
