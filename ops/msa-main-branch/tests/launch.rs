@@ -113,6 +113,33 @@ fn ids_and_pages_that_are_none_and_blind_queries_are_reported() {
     }
 }
 
+/// What the host still has is checked as on the CPU.
+#[test]
+fn lists_and_tables_are_checked_before_they_are_uploaded() {
+    let _order = Order::new(Mode::Fast);
+    let stream = context(CHIPS[0]).stream().unwrap();
+    let kind =
+        npu::Kind { n: 5, dtype: Dtype::Bf16, layout: Layout::Paged, lists: Lists::PerTile { tile: 4 }, topk: 2 };
+    let plan = Plan::new(&stream, &DIMS, &kind).unwrap();
+    let of = |start, ids: &[i32], table: &[i32]| plan.check(start, 24, ids, Some((table, 3)));
+    of(19, &[0, 2, 1, -1], &[2, 0, 1]).unwrap();
+    let error = |start, ids: &[i32], table: &[i32]| of(start, ids, table).unwrap_err();
+    assert!(matches!(error(20, &[0, 2, 1, -1], &[2, 0, 1]), Error::TooFewTokens { start: 20, queries: 5, found: 24 }));
+    assert!(matches!(error(19, &[0, 2], &[2, 0, 1]), Error::Length { argument: "block_ids", .. }));
+    let found = |error| match error {
+        Error::BlockRange { argument, at, blocks: 3, found } => (argument, at, found),
+        Error::BlockPadding { argument, at, found } | Error::BlockTwice { argument, at, found } => {
+            (argument, at, found)
+        }
+        error => panic!("{error}"),
+    };
+    assert_eq!(found(error(19, &[0, 3, 1, -1], &[2, 0, 1])), ("block_ids", vec![0, 1], 3));
+    assert_eq!(found(error(19, &[0, 2, -1, 1], &[2, 0, 1])), ("block_ids", vec![1, 0], -1));
+    assert_eq!(found(error(19, &[0, 0, 1, -1], &[2, 0, 1])), ("block_ids", vec![0, 1], 0));
+    assert!(matches!(error(19, &[0, 2, 1, -1], &[2, 0]), Error::BlockTable { expected: 3, found: 2 }));
+    assert!(matches!(error(19, &[0, 2, 1, -1], &[2, 3, 1]), Error::Page { entry: 1, pages: 3, found: 3 }));
+}
+
 /// A refusal names the argument; nothing is queued.
 #[test]
 fn calls_that_do_not_fit_their_plan_are_refused() {
