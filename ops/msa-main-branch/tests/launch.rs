@@ -2,8 +2,8 @@
 
 //! Launches on the twin beside those of the suite: the published form with its mask, wrong calls, what a status says.
 
-use crate::device::{Order, context, launch_masked, seeds};
-use crate::fixture::{Kind, Sequence, dims, expected_masked};
+use crate::device::{Order, context, launch_masked, launch_with_tiles, seeds};
+use crate::fixture::{self, Kind, Sequence, dims, expected_masked};
 use half::bf16;
 use msa_main_branch::ascend_rt::Stream;
 use msa_main_branch::ascend_sim::Mode;
@@ -60,6 +60,23 @@ fn a_mask_agrees_with_the_reference() {
                 }
                 first = Some(out);
             }
+        }
+    }
+}
+
+/// Tiles of other sizes have the same results but for rounding.
+#[test]
+fn tiles_of_any_size_agree_with_the_reference() {
+    let _order = Order::new(Mode::Fast);
+    let sequence = Sequence::new(dims(6, 3, 40, 20), Kind::F32, 37, 41, 0, 3);
+    let ids = fixture::Lists::Shared(vec![2, 0, 3, 1]);
+    let (expected, _) = fixture::expected(&sequence, &ids);
+    for chip in CHIPS {
+        let stream = context(chip).stream().unwrap();
+        for (keys, queries) in [(Some(20), None), (Some(60), Some(1)), (None, Some(5)), (None, Some(1000))] {
+            let tiles = Tiles { keys, queries };
+            let (out, _) = launch_with_tiles(&stream, &sequence, &ids, Layout::Plain, &tiles).unwrap();
+            assert_close(&format!("{tiles:?}"), &out, &expected, &sequence.shape(), Kind::F32.tolerance());
         }
     }
 }
