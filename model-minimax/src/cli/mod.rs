@@ -5,6 +5,8 @@ mod ask;
 mod bench;
 #[cfg(feature = "text")]
 mod chat;
+mod config_file;
+mod docs;
 #[cfg(feature = "download")]
 mod download;
 mod knobs;
@@ -17,14 +19,18 @@ mod synth;
 mod text;
 mod verify;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-/// Runner of MiniMax-M2.7 and MiniMax-M3 (text): generation, benchmarks and golden parity on the CPU.
+/// Runner of MiniMax-M2.7 and MiniMax-M3 (text): generation, benchmarks and golden parity, and tools around checkpoints.
 #[derive(Debug, Parser)]
-#[command(version, arg_required_else_help = true)]
+#[command(version, arg_required_else_help = true, args_conflicts_with_subcommands = true)]
 struct Cli {
+    /// Explain the code of an error; `list` shows all codes
+    #[arg(long, value_name = "CODE")]
+    explain: Option<String>,
+
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -51,11 +57,24 @@ enum Command {
     Synth(synth::SynthArgs),
     /// Show the environment variables that are read: value, type, default, meaning.
     ListKnobs,
+    /// Print a script that completes the command line in a shell.
+    Completions(docs::CompletionsArgs),
+    /// Print a manual page, or write all.
+    Man(docs::ManArgs),
+    /// Print the reference of the command line in Markdown.
+    #[command(hide = true)]
+    Reference,
 }
 
 /// Parses the command line and does what it says; usage errors end the process with code 2.
 pub(crate) fn run() -> anyhow::Result<()> {
-    match Cli::parse().command {
+    let command = config_file::with_defaults(Cli::command())?;
+    let cli = Cli::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit());
+    if let Some(code) = &cli.explain {
+        return docs::explain(code);
+    }
+    let Some(command) = cli.command else { return Ok(()) };
+    match command {
         Command::Ask(args) => ask::run(&args),
         #[cfg(feature = "text")]
         Command::Chat(args) => chat::run(&args),
@@ -68,13 +87,15 @@ pub(crate) fn run() -> anyhow::Result<()> {
         Command::Prepare(args) => prepare::run(&args),
         Command::Synth(args) => synth::run(&args),
         Command::ListKnobs => knobs::run(),
+        Command::Completions(args) => docs::completions(&args, Cli::command()),
+        Command::Man(args) => docs::man(&args, Cli::command()),
+        Command::Reference => docs::print_reference(Cli::command()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {
