@@ -371,7 +371,8 @@ fn same_kind(a: &ModelConfig, b: &ModelConfig) -> Result<(), VerifyError> {
         let (a, b) = (a.variant.to_string(), b.variant.to_string());
         return Err(VerifyError::DifferentModels { what: "the model", a, b });
     }
-    let sizes: [(&'static str, fn(&ModelConfig) -> usize); 8] = [
+    type Size = fn(&ModelConfig) -> usize;
+    let sizes: [(&str, Size); 8] = [
         ("hidden_size", |c| c.hidden_size),
         ("num_hidden_layers (with --max-layers)", |c| c.num_hidden_layers),
         ("vocab_size", |c| c.vocab_size),
