@@ -155,13 +155,23 @@ fn row(arg: &Arg) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_wrapped_at_words() {
+        assert_eq!(wrapped("a bb ccc dddd", 6), "a bb\nccc\ndddd");
+        assert_eq!(wrapped("a long-word-indeed b", 6), "a\nlong-word-indeed\nb");
+    }
+}
+
+/// The pages describe the features of a default build.
+#[cfg(all(test, feature = "text", feature = "download"))]
+mod pages {
     use clap::CommandFactory;
 
     use super::*;
     use crate::cli::Cli;
 
-    /// The page describes the features of a default build.
-    #[cfg(all(feature = "text", feature = "download"))]
     #[test]
     fn the_reference_is_up_to_date() {
         let page = include_str!("../../REFERENCE.md");
@@ -171,12 +181,6 @@ mod tests {
             page == made,
             "make it anew: cargo run -p model-minimax -- reference > model-minimax/REFERENCE.md; it differs at {difference:?}"
         );
-    }
-
-    #[test]
-    fn text_is_wrapped_at_words() {
-        assert_eq!(wrapped("a bb ccc dddd", 6), "a bb\nccc\ndddd");
-        assert_eq!(wrapped("a long-word-indeed b", 6), "a\nlong-word-indeed\nb");
     }
 
     /// Command lines of the program in a text: what follows its name, or the way cargo runs it.
@@ -193,7 +197,6 @@ mod tests {
         lines
     }
 
-    #[cfg(all(feature = "text", feature = "download"))]
     #[test]
     fn the_command_lines_of_the_readmes_are_right() {
         let texts = [
