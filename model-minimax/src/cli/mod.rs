@@ -5,8 +5,6 @@ mod ask;
 mod bench;
 #[cfg(feature = "text")]
 mod chat;
-mod config_file;
-mod docs;
 #[cfg(feature = "download")]
 mod download;
 mod knobs;
@@ -21,7 +19,7 @@ mod verify;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-/// Runner of MiniMax-M2.7 and MiniMax-M3 (text): generation, benchmarks and golden parity, and tools around checkpoints.
+/// Runner of MiniMax-M2.7 and MiniMax-M3 (text): generation, benchmarks and golden parity.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true, args_conflicts_with_subcommands = true)]
 struct Cli {
@@ -92,6 +90,9 @@ pub(crate) fn run() -> anyhow::Result<()> {
         Command::Reference => docs::print_reference(Cli::command()),
     }
 }
+
+mod config_file;
+mod docs;
 
 #[cfg(test)]
 mod tests {
