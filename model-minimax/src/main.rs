@@ -12,13 +12,15 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {}", message(&error));
+            if let Some(code) = model_minimax::explain::code_of(error.as_ref()) {
+                eprintln!("help: model-minimax --explain {code}");
+            }
             ExitCode::FAILURE
         }
     }
 }
 
-/// The messages of an error and its causes, and the code that explains it. Many of ours end with the message of their cause,
-/// which is then not repeated.
+/// The messages of an error and its causes. Many of ours end with the message of their cause, which is then not repeated.
 fn message(error: &anyhow::Error) -> String {
     let mut message = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
@@ -26,8 +28,5 @@ fn message(error: &anyhow::Error) -> String {
             message = format!("{message}: {cause}");
         }
     }
-    match model_minimax::explain::code_of(error.as_ref()) {
-        Some(code) => format!("{message}\nhelp: model-minimax --explain {code}"),
-        None => message,
-    }
+    message
 }

@@ -5,6 +5,8 @@ mod ask;
 mod bench;
 #[cfg(feature = "text")]
 mod chat;
+mod config_file;
+mod docs;
 #[cfg(feature = "download")]
 mod download;
 mod knobs;
@@ -19,7 +21,7 @@ mod verify;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-/// Runner of MiniMax-M2.7 and MiniMax-M3 (text): generation, benchmarks and golden parity.
+/// Runner of MiniMax-M2.7 and MiniMax-M3 (text): generation, benchmarks and golden parity, and tools around checkpoints.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true, args_conflicts_with_subcommands = true)]
 struct Cli {
@@ -90,9 +92,6 @@ pub(crate) fn run() -> anyhow::Result<()> {
         Command::Reference => docs::print_reference(Cli::command()),
     }
 }
-
-mod config_file;
-mod docs;
 
 #[cfg(test)]
 mod tests {

@@ -10,6 +10,7 @@ use grouped_gemm::Activation;
 use model_minimax::checkpoint::Checkpoint;
 use model_minimax::checkpoint::synthetic::{SyntheticSpec, default_cache_dir, ensure};
 use model_minimax::config::{HiddenAct, ModelConfig, StopIds, Variant};
+use model_minimax::explain::Coded;
 use model_minimax::model::{LoadMode, LoadOptions, Model};
 
 use super::args::{Dtype, Load, ModelArgs, name};
@@ -53,7 +54,7 @@ impl Session {
                 eprintln!("no checkpoint given (--model-path, MODEL_PATH): using the synthetic one {spec}");
                 (make(&spec)?, Some(spec))
             }
-            (None, None, None) => bail!(model_minimax::explain::Coded::new(
+            (None, None, None) => bail!(Coded::new(
                 "E0001",
                 "no checkpoint: neither --model-path nor MODEL_PATH is given\n\
                  --model-path DIR       names a folder with config.json and safetensors files\n\
