@@ -100,21 +100,7 @@ fn reference(mut command: Command) -> String {
          Made by `cargo run -p model-minimax -- reference > model-minimax/REFERENCE.md` from the program's own description; a \
          test keeps it\nso. The README says what the options mean together, `list-knobs` what the variables hold now.\n",
     );
-    let visible = |command: &&Command| !command.is_hide_set() && command.get_name() != "help";
-    for sub in command.get_subcommands().filter(visible) {
-        // Writing into a String cannot fail.
-        let _ = write!(out, "\n## `{}`\n\n{}\n", sub.get_name(), text_of(sub.get_about()));
-        let arguments: Vec<&Arg> = sub
-            .get_arguments()
-            .filter(|arg| !arg.is_hide_set() && arg.get_id() != "help" && arg.get_id() != "version")
-            .collect();
-        if !arguments.is_empty() {
-            out.push_str("\n| option | variable | default | meaning |\n| --- | --- | --- | --- |\n");
-        }
-        for arg in arguments {
-            let _ = writeln!(out, "{}", row(arg));
-        }
-    }
+    section(&mut out, &command, "");
     out.push_str(
         "\n## Codes of errors\n\n`--explain CODE` shows the page on one.\n\n| code | meaning |\n| --- | --- |\n",
     );
@@ -122,6 +108,24 @@ fn reference(mut command: Command) -> String {
         let _ = writeln!(out, "| {} | {} |", page.code, page.title);
     }
     out
+}
+
+/// The commands below `command`, which is called by the words of `path`.
+fn section(out: &mut String, command: &Command, path: &str) {
+    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help") {
+        let path = format!("{path}{}", sub.get_name());
+        // Writing into a String cannot fail.
+        let _ = write!(out, "\n## `{path}`\n\n{}\n", text_of(sub.get_about()));
+        let is_own = |arg: &&Arg| !arg.is_hide_set() && arg.get_id() != "help" && arg.get_id() != "version";
+        let arguments: Vec<&Arg> = sub.get_arguments().filter(is_own).collect();
+        if !arguments.is_empty() {
+            out.push_str("\n| option | variable | default | meaning |\n| --- | --- | --- | --- |\n");
+        }
+        for arg in arguments {
+            let _ = writeln!(out, "{}", row(arg));
+        }
+        section(out, sub, &format!("{path} "));
+    }
 }
 
 fn text_of(text: Option<&clap::builder::StyledStr>) -> String {
@@ -156,6 +160,17 @@ fn row(arg: &Arg) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_reference_has_commands_of_commands_and_leaves_out_what_is_hidden() {
+        let option = |name: &'static str| Arg::new(name).long(name).value_name("N").help("A | b");
+        let inner = Command::new("inner").about("Does less.").arg(option("deep").default_value("1"));
+        let outer = Command::new("outer").about("Does.").arg(option("wide").hide(true)).subcommand(inner);
+        let page = reference(Command::new("x").subcommand(outer).subcommand(Command::new("secret").hide(true)));
+        assert!(page.contains("## `outer`\n\nDoes.\n\n## `outer inner`\n\nDoes less.\n"), "{page}");
+        assert!(page.contains("| `--deep N` |  | `1` | A \\| b |") && page.contains("| E0001 | "), "{page}");
+        assert!(!page.contains("wide") && !page.contains("secret"));
+    }
 
     #[test]
     fn text_is_wrapped_at_words() {
