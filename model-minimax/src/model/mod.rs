@@ -39,7 +39,7 @@ use grouped_gemm::{Activation, MoeDims};
 use msa::Msa;
 use rope::Rope;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use weights::{LinearBytes, Loader, linear_bytes};
 
 pub use msa_indexer::HeadReduce;
@@ -372,6 +372,18 @@ impl Model {
     /// Cuts the sequence to its first `len` tokens; a shorter one stays as it is.
     pub fn truncate(&mut self, len: usize) {
         self.sequence.cache.truncate(len);
+    }
+
+    /// Whether passes of one token replay the experts' part on the device as graphs, which are captured for the arm of the
+    /// moment now. The bits are the same. On the CPU there is nothing to capture.
+    ///
+    /// # Errors
+    /// [`ModelError::Device`]: experts are streamed, or a capture fails.
+    pub fn capture_experts(&mut self, on: bool) -> Result<(), ModelError> {
+        match &mut self.network.device {
+            Some(device) => device.get_mut().unwrap_or_else(PoisonError::into_inner).set_graphs(on, self.arm),
+            None => Ok(()),
+        }
     }
 
     /// Appends `ids` to the sequence and returns the logits of each, F32 `[ids, vocab]`. `observe` is shown what happens on

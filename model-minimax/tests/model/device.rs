@@ -177,6 +177,51 @@ fn what_the_device_cannot_do_is_said() {
     assert!(model.forward(&[4]).is_err());
 }
 
+#[test]
+fn captured_experts_follow_the_routing_of_each_token() {
+    for (name, device) in [(MODELS[0], "sim:910b3"), (MODELS[3], "sim:910b3"), (MODELS[1], "sim:950pr")] {
+        let options = LoadOptions { streaming: false, ..options(device) };
+        let mut model = load(name, &options);
+        let prompt = expected_ids(name, "mini.input_ids");
+        let run = |model: &mut Model| {
+            model.truncate(0);
+            let mut all = model.forward(&prompt).unwrap().to_vec();
+            let mut experts = Vec::new();
+            for id in [7, 300, 41, 9] {
+                let record = |event: Event<'_>| {
+                    if let Event::TopK { layer, ids, .. } = event
+                        && layer == model_layers(name) - 1
+                    {
+                        experts.push(ids.to_vec());
+                    }
+                };
+                all.extend_from_slice(model.forward_observed(&[id], record).unwrap());
+            }
+            // Tokens go different ways, or there were nothing to follow.
+            experts.dedup();
+            assert!(experts.len() > 1, "{name}: {experts:?}");
+            all
+        };
+        for arm in [Arm::Fused, Arm::Eager] {
+            model.set_arm(arm);
+            model.capture_experts(false).unwrap();
+            let expected = run(&mut model);
+            model.capture_experts(true).unwrap();
+            let live = live(&options.device);
+            assert_same_bits(&format!("{name} {arm} on {device}"), &run(&mut model), &expected, &[5, VOCAB]);
+            assert_eq!(self::live(&options.device), live, "memory was taken while replaying");
+        }
+    }
+    let mut streamed = load(MODELS[0], &options("sim:910b3"));
+    let error = streamed.capture_experts(true).unwrap_err();
+    assert!(matches!(error, ModelError::Device(DeviceError::StreamedGraph)), "{error}");
+}
+
+/// Layers of a model.
+fn model_layers(model: &str) -> usize {
+    if model.starts_with("m3") { 5 } else { 2 }
+}
+
 fn live(device: &Device) -> u64 {
     device.context().unwrap().memory_use().live as u64
 }

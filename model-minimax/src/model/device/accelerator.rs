@@ -84,6 +84,8 @@ pub(crate) struct Accelerator {
     stream: Stream,
     experts: Option<Experts>,
     attention: Option<Attention>,
+    /// Whether passes of one token replay what was captured.
+    graphs: bool,
 }
 
 impl Accelerator {
@@ -206,7 +208,14 @@ impl Accelerator {
             Some(msa) => Some(Attention::new(&stream, msa, &sparse, config.max_position_embeddings)?),
             None => None,
         };
-        Ok(Some(Self { level: options.level, pool: Arc::clone(&options.pool), stream, experts, attention }))
+        Ok(Some(Self {
+            level: options.level,
+            pool: Arc::clone(&options.pool),
+            stream,
+            experts,
+            attention,
+            graphs: false,
+        }))
     }
 
     /// The weighted sum of the chosen experts for each token, F32 `[tokens, hidden]`, unrounded; `tokens` are
@@ -219,11 +228,30 @@ impl Accelerator {
         tokens: &[bf16],
         choice: (&[u32], &[f32]),
     ) -> Result<Vec<f32>, ModelError> {
-        let Self { pool, stream, experts, .. } = self;
+        let Self { pool, stream, experts, graphs, .. } = self;
         let Some(experts) = experts else {
             return Err(DeviceError::Failed { what: "experts", report: "none were loaded".to_owned() }.into());
         };
+        if *graphs && tokens.len() == mlps.dims.hidden {
+            let mut out = vec![0.0; tokens.len()];
+            if let Some(replayed) = experts.replay(stream, arm, layer, tokens, choice, &mut out) {
+                replayed?;
+                return Ok(out);
+            }
+        }
         Ok(experts.run(stream, pool, arm, layer, mlps, tokens, choice)?)
+    }
+
+    /// Whether passes of one token replay the experts' part from now on; an arm is captured when that is first wanted of it.
+    ///
+    /// # Errors
+    /// [`DeviceError::StreamedGraph`], or a capture fails.
+    pub(crate) fn set_graphs(&mut self, on: bool, arm: Arm) -> Result<(), ModelError> {
+        if let Some(experts) = self.experts.as_mut().filter(|_| on) {
+            experts.capture(&mut self.stream, arm)?;
+        }
+        self.graphs = on;
+        Ok(())
     }
 
     /// Appends to the cache of a layer with sparse attention, chooses blocks and attends to them. `out` is F32

@@ -7,6 +7,7 @@
 
 use super::DeviceError;
 use super::accelerator::{Both, failed, refused};
+use super::graph::ExpertGraphs;
 use crate::bench::Arm;
 use crate::model::weights::{Mlps, StoredValues};
 use ascend_rt::{Arch, DeviceBuffer, PinnedBuffer, Queue, Stream};
@@ -78,7 +79,7 @@ fn convert(dims: &MoeDims, arch: Arch, mlps: &Mlps, expert: usize) -> Result<Con
 
 /// The parts of some experts on the device, each those of all experts one after the other; none where one has no bytes.
 #[derive(Debug)]
-struct Parts([Option<DeviceBuffer<u8>>; 4]);
+pub(super) struct Parts([Option<DeviceBuffer<u8>>; 4]);
 
 impl Parts {
     fn new(stream: &Stream, bytes: [usize; 4], experts: usize) -> Result<Self, DeviceError> {
@@ -90,7 +91,7 @@ impl Parts {
     }
 
     /// `count` experts from `first` on.
-    fn weights(
+    pub(super) fn weights(
         &self,
         bytes: [usize; 4],
         layout: Layout,
@@ -140,20 +141,20 @@ enum Residence {
 
 /// What calls of up to so many tokens work in.
 #[derive(Debug)]
-struct Work {
+pub(super) struct Work {
     tokens: usize,
     /// `[tokens * top-k, hidden]`, sorted by expert.
-    rows: Both<bf16>,
+    pub(super) rows: Both<bf16>,
     /// A range of rows for each expert of each launch.
-    cumsum: Both<i32>,
+    pub(super) cumsum: Both<i32>,
     /// `[tokens, top-k]`.
-    slots: Both<i32>,
+    pub(super) slots: Both<i32>,
     /// `[tokens, top-k]`.
-    scales: Both<f32>,
+    pub(super) scales: Both<f32>,
     /// `[tokens * top-k, hidden]`.
-    out: DeviceBuffer<bf16>,
+    pub(super) out: DeviceBuffer<bf16>,
     /// `[tokens, hidden]`.
-    combined: Both<f32>,
+    pub(super) combined: Both<f32>,
 }
 
 /// Bytes on the device of what calls of up to `tokens` tokens work in.
@@ -174,7 +175,7 @@ fn cumsum_pitch(slots: usize) -> usize {
 }
 
 impl Work {
-    fn new(stream: &Stream, dims: &MoeDims, top_k: usize, tokens: usize) -> Result<Self, DeviceError> {
+    pub(super) fn new(stream: &Stream, dims: &MoeDims, top_k: usize, tokens: usize) -> Result<Self, DeviceError> {
         let rows = tokens * top_k;
         let mut out = stream.context().alloc(rows * dims.hidden).map_err(failed(WHAT))?;
         stream.fill(&mut out, 0).map_err(failed(WHAT))?;
@@ -231,6 +232,8 @@ pub(super) struct Experts {
     residence: Residence,
     plans: Vec<Planned>,
     works: Vec<Work>,
+    /// One token's experts, of the arms that were captured.
+    graphs: Vec<(Arm, ExpertGraphs)>,
 }
 
 /// A launch: which experts, and where their rows are.
@@ -276,7 +279,17 @@ impl Experts {
             Residence::Prebuilt((0..layers).map(|_| None).collect())
         };
         let arch = context.facts().arch.map_or(Arch::DAV_2201, |fact| fact.value);
-        Ok(Self { dims, top_k, layout, arch, bytes, residence, plans: Vec::new(), works: Vec::new() })
+        Ok(Self {
+            dims,
+            top_k,
+            layout,
+            arch,
+            bytes,
+            residence,
+            plans: Vec::new(),
+            works: Vec::new(),
+            graphs: Vec::new(),
+        })
     }
 
     /// Brings the experts of a layer to the device, unless they are streamed.
@@ -299,6 +312,31 @@ impl Experts {
         Ok(())
     }
 
+    /// Captures the experts of one token as an arm runs them, unless that was done before.
+    pub(super) fn capture(&mut self, stream: &mut Stream, arm: Arm) -> Result<(), DeviceError> {
+        let Residence::Prebuilt(layers) = &self.residence else { return Err(DeviceError::StreamedGraph) };
+        if self.graphs.iter().all(|(other, _)| *other != arm) {
+            let (sizes, form) = ((self.dims, self.top_k), (self.layout, self.bytes));
+            self.graphs.push((arm, ExpertGraphs::capture(stream, arm, sizes, form, layers)?));
+        }
+        Ok(())
+    }
+
+    /// What [`run`](Self::run) computes of one token, by replaying what was [captured](Self::capture) for the arm; `None` if
+    /// nothing was.
+    pub(super) fn replay(
+        &mut self,
+        stream: &Stream,
+        arm: Arm,
+        layer: usize,
+        token: &[bf16],
+        choice: (&[u32], &[f32]),
+        out: &mut [f32],
+    ) -> Option<Result<(), DeviceError>> {
+        let (_, graphs) = self.graphs.iter_mut().find(|(captured, _)| *captured == arm)?;
+        Some(graphs.replay(stream, layer, token, choice, out))
+    }
+
     /// The weighted sum of the chosen experts for each token, F32 `[tokens, hidden]`. `tokens` are `[tokens, hidden]`, the
     /// choice of experts and weights `[tokens, top-k]`.
     #[expect(clippy::too_many_arguments, reason = "where, how, what, of which")]
@@ -312,7 +350,7 @@ impl Experts {
         tokens: &[bf16],
         (ids, weights): (&[u32], &[f32]),
     ) -> Result<Vec<f32>, DeviceError> {
-        let Self { dims, top_k, layout, arch, bytes, residence, plans, works } = self;
+        let Self { dims, top_k, layout, arch, bytes, residence, plans, works, .. } = self;
         let (hidden, top_k) = (dims.hidden, *top_k);
         let count = tokens.len() / hidden;
         let route = Route::new(dims.experts, count, ids, weights).map_err(refused(WHAT))?;

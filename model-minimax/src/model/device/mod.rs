@@ -10,6 +10,9 @@
 //! them are brought there once, at load; with streaming they stay on the host, and those that a call needs are copied in
 //! buckets, the next one while the one before is multiplied. The bits are the same.
 //!
+//! The experts of passes of one token may be [captured](super::Model::capture_experts) as graphs, one for each layer, which are
+//! replayed with the routing of each token.
+//!
 //! Differences from the CPU beside the order of F32 sums: the experts' result for a token is a sum of BF16 rows, which the
 //! CPU does not round before it sums them, and FP8 weights of 128 x 128 blocks are rounded to BF16 with their scale. In
 //! layers with sparse attention all queries go through the device's kernels, those too that see no more blocks than they
@@ -24,6 +27,8 @@ mod accelerator;
 mod attention;
 #[cfg(feature = "npu")]
 mod experts;
+#[cfg(feature = "npu")]
+mod graph;
 #[cfg(not(feature = "npu"))]
 mod none;
 
@@ -127,6 +132,9 @@ pub enum DeviceError {
         /// Why.
         reason: String,
     },
+    /// Graphs want the weights of the experts where they are.
+    #[error("captured experts need their weights on the device: load them without streaming (--no-streaming)")]
+    StreamedGraph,
     /// A task failed or was refused.
     #[error("{what} on the device: {report}")]
     Failed {

@@ -48,6 +48,10 @@ impl Accelerator {
         match *self {}
     }
 
+    pub(crate) fn set_graphs(&mut self, _on: bool, _arm: Arm) -> Result<(), ModelError> {
+        match *self {}
+    }
+
     pub(crate) fn attend(
         &mut self,
         _msa: &Msa,
