@@ -202,19 +202,22 @@ fn captured_experts_follow_the_routing_of_each_token() {
             assert!(experts.len() > 1, "{name}: {experts:?}");
             all
         };
-        for arm in [Arm::Fused, Arm::Eager] {
+        for (arm, graph) in [(Arm::Fused, Arm::FusedGraph), (Arm::Eager, Arm::VecGraph)] {
             model.set_arm(arm);
-            model.capture_experts(false).unwrap();
             let expected = run(&mut model);
-            model.capture_experts(true).unwrap();
+            model.set_arm(graph);
+            model.prepare(20).unwrap();
             let live = live(&options.device);
-            assert_same_bits(&format!("{name} {arm} on {device}"), &run(&mut model), &expected, &[5, VOCAB]);
+            assert_same_bits(&format!("{name} {graph} on {device}"), &run(&mut model), &expected, &[5, VOCAB]);
             assert_eq!(self::live(&options.device), live, "memory was taken while replaying");
         }
     }
     let mut streamed = load(MODELS[0], &options("sim:910b3"));
-    let error = streamed.capture_experts(true).unwrap_err();
+    streamed.set_arm(Arm::FusedGraph);
+    let error = streamed.forward(&[1]).unwrap_err();
     assert!(matches!(error, ModelError::Device(DeviceError::StreamedGraph)), "{error}");
+    let error = streamed.forward_window(&[1, 2]).unwrap_err();
+    assert!(matches!(error, ModelError::Device(DeviceError::Window)), "{error}");
 }
 
 /// Layers of a model.
