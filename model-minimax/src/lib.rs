@@ -58,6 +58,7 @@
 //! * [`prepare`] corrects configurations that promise what their weights do not hold.
 //! * [`model::verify`] finds the first place where two models differ.
 //! * `download` (feature `download`, on by default) fetches a checkpoint from a hub.
+//! * [`explain`] has a code for each error, and a page on it.
 //! * [`knobs`] lists the environment variables that the program and its kernels read.
 
 pub mod bench;
@@ -65,6 +66,7 @@ pub mod checkpoint;
 pub mod config;
 #[cfg(feature = "download")]
 pub mod download;
+pub mod explain;
 pub mod generate;
 pub mod inspect;
 pub mod knobs;

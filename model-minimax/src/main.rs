@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The command line: `ask`, `bench`, `parity`, `list-knobs`.
+//! The command line. `REFERENCE.md` lists its commands and options.
 
 mod cli;
 
@@ -12,6 +12,9 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {}", message(&error));
+            if let Some(code) = model_minimax::explain::code_of(error.as_ref()) {
+                eprintln!("help: model-minimax --explain {code}");
+            }
             if error.is::<cli::Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }

@@ -651,6 +651,9 @@ impl fmt::Display for MemoryPlan {
                     write!(f, ", {:.0} GB/s of the device", chip.read_bytes_per_s / 1e9)?;
                     write!(f, ", {:.0} GB/s between them", chip.link_bytes_per_s / 1e9)?;
                 }
+                if self.mapped_stay == Some(false) {
+                    write!(f, "; less where mapped files come from disk")?;
+                }
                 writeln!(f)?;
             }
             _ => writeln!(f, "rate           not known: no bandwidth was measured")?,

@@ -112,6 +112,9 @@ fn what_does_not_fit_is_said() {
     assert_eq!((unknown.fits, unknown.mapped_stay, unknown.tokens_per_s), (None, None, None));
     assert!(unknown.to_string().contains("no bandwidth was measured"));
     let small = plan(Some(1000), LoadMode::Auto);
+    let slow =
+        PlanOptions { host_memory_bytes: Some(1000), host_bytes_per_s: Some(1e9), ..PlanOptions::new(Target::Cpu) };
+    assert!(MemoryPlan::new(&config, &slow).to_string().contains("less where mapped files come from disk"));
     assert_eq!((small.fits, small.mapped_stay), (Some(false), Some(false)));
     // With room for twice the weights they are packed, as the loader does it.
     let large = plan(Some(1 << 40), LoadMode::Auto);

@@ -27,7 +27,7 @@ const BENCHES: [(&str, &str); 5] = [
     ("msa-sparse-decode", "decode"),
 ];
 /// The function of the harness around every call of a case.
-const FUNCTION: &str = "*op_testkit*bench*counted*";
+const FUNCTION: &str = "op_testkit::bench::counted";
 /// The level unless `--level` says otherwise: the best that valgrind knows the instructions of.
 const LEVEL: &str = "avx2";
 /// What the harness writes before the name of a case.
@@ -74,6 +74,12 @@ pub(crate) fn parse(words: &[String]) -> Result<Request, Usage> {
 impl Request {
     fn benches(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         BENCHES.into_iter().filter(|(op, _)| self.op.as_deref().is_none_or(|asked| asked == *op))
+    }
+
+    /// The same with paths that mean the same in any folder.
+    pub(crate) fn with_absolute_paths(&self) -> anyhow::Result<Self> {
+        let absolute = |path: &Option<PathBuf>| path.as_deref().map(std::path::absolute).transpose();
+        Ok(Self { json: absolute(&self.json)?, baseline: absolute(&self.baseline)?, ..self.clone() })
     }
 
     /// Prints what [`run`](Self::run) does.
@@ -142,7 +148,7 @@ impl Request {
             let path = numbered(&out, number + 1);
             let dump = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
             let total = total(&dump).with_context(|| format!("{} has no total", path.display()))?;
-            ensure!(total > 0, "nothing was counted of {case}: the harness has no function like {FUNCTION}");
+            ensure!(total > 0, "nothing was counted of {case}: the harness has no function {FUNCTION}");
             counts.push((format!("{op} {case}"), total));
         }
         ensure!(!counts.is_empty(), "the bench of {op} names no case");

@@ -86,7 +86,8 @@ fn run(request: &Request) -> anyhow::Result<bool> {
             counts.describe();
             Ok(true)
         }
-        Verb::Counts(counts) => counts.run(&Workspace::enter()?),
+        // Entering the workspace changes the folder that relative paths start from.
+        Verb::Counts(counts) => counts.with_absolute_paths()?.run(&Workspace::enter()?),
         Verb::Doctor if request.dry_run => {
             doctor::describe();
             Ok(true)

@@ -62,7 +62,10 @@ impl Plan {
     pub(crate) fn describe(&self) {
         let level = self.level.as_deref().map_or("every SIMD level".to_owned(), |level| format!("SIMD level {level}"));
         println!("  operators  {}", self.ops.join(", "));
-        println!("  backends   cpu at {level}; kernels on the twin of SoC {}; cards are listed", self.socs.join(", "));
+        println!(
+            "  backends   cpu at {level}; kernels on the twin of SoC {}, and on the card where there is one",
+            self.socs.join(", ")
+        );
         println!("  command    {}", self.call);
     }
 

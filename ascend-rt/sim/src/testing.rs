@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ascend_rt::host::{Chip, Executor, HostConfig};
+use ascend_rt::kernel::Target;
 use ascend_rt::{Arch, Blob, Choice, Context, DeviceBuffer, DeviceRepr, DeviceSlice, DeviceSliceMut, Runtime, Stream};
 
 use crate::image::Image;
@@ -54,14 +55,49 @@ pub fn orders(default: u64) -> impl Iterator<Item = Mode> {
     core::iter::once(Mode::Fast).chain(seeds(default))
 }
 
-/// A context on an emulated chip that takes images of the twin. Tasks run when they are waited for, in the thread that
-/// waits.
+/// What [`context`] takes for the card of this machine.
+pub const CARD: &str = "card";
+
+/// [`CARD`] where this machine has a card that one of the blobs is for. A suite that takes the name of a chip then runs on
+/// it; orders of instructions are those of the card.
+///
+/// # Errors
+///
+/// Why there is none: the library or the card is missing, or `origin` made no code for it.
+pub fn card(blobs: &[Blob], origin: &str) -> Result<&'static str, String> {
+    let device = Runtime::open(Choice::Acl).and_then(|runtime| runtime.device(0));
+    let context = device.and_then(|device| device.isolated()).map_err(|error| error.to_string())?;
+    let arch = context.facts().arch.map(|fact| fact.value);
+    if blobs.iter().any(|blob| arch.is_some_and(|arch| blob.target == Target::Arch(arch))) {
+        return Ok(CARD);
+    }
+    let arch = arch.map_or("unknown".to_owned(), |arch| arch.to_string());
+    Err(format!("there is a card, {arch}, and no code for it: {origin}"))
+}
+
+/// The architecture of a chip, or of the [`CARD`].
 ///
 /// # Panics
 ///
-/// There is no such chip.
+/// There is no such chip, or no card.
+#[must_use]
+pub fn arch(chip: &str) -> Arch {
+    let fact = context(chip).facts().arch.map(|fact| fact.value);
+    fact.unwrap_or_else(|| panic!("{chip}: its architecture is not known"))
+}
+
+/// A context on an emulated chip that takes images of the twin, or on the [`CARD`]. Tasks of an emulated chip run when they
+/// are waited for, in the thread that waits.
+///
+/// # Panics
+///
+/// There is no such chip, or no card.
 #[must_use]
 pub fn context(chip: &str) -> Context {
+    if chip == CARD {
+        let device = Runtime::open(Choice::Acl).and_then(|runtime| runtime.device(0));
+        return device.and_then(|device| device.isolated()).unwrap_or_else(|error| panic!("{chip}: {error}"));
+    }
     install();
     let preset = Chip::preset(chip).unwrap_or_else(|error| panic!("{chip}: {error:?}"));
     let config = HostConfig::new().devices(1, preset).executor(Executor::Lazy);

@@ -318,7 +318,7 @@ impl Page {
         let columns = rows.iter().map(Vec::len).max().unwrap_or(0).max(1);
         let most = rows.iter().flatten().copied().fold(0.0, f64::max);
         let left = 70.0;
-        let width = (760.0 / columns as f64).clamp(2.0, 22.0);
+        let width = (760.0 / columns as f64).clamp(2.0, 36.0);
         let height = (420.0 / rows.len().max(1) as f64).clamp(3.0, 18.0);
         let (right, bottom) = (left + columns as f64 * width, rows.len() as f64 * height);
         self.open_svg(right.max(420.0) + 10.0, bottom + 44.0, "Heat map")?;
@@ -342,7 +342,7 @@ impl Page {
         // As many row names as there is room for.
         let every = ((14.0 / height).ceil() as usize).max(1);
         for (row, name) in names.iter().enumerate().step_by(every) {
-            let y = row as f64 * height + height.min(14.0) - 2.0;
+            let y = (row as f64 * height + height / 2.0 + 4.0).max(10.0);
             writeln!(
                 self.0,
                 "<text class=\"q\" x=\"{:.1}\" y=\"{y:.1}\" text-anchor=\"end\">{}</text>",

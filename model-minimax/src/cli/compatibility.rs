@@ -172,17 +172,21 @@ fn every_option_that_a_row_names_as_ours_exists() {
     assert!(rows.len() > 60, "{} rows", rows.len());
     for row in rows {
         let mut words = row.ours.split_whitespace();
-        let (Some(command), Some(option)) = (words.next(), words.next()) else { continue };
-        let command = program.find_subcommand(command).unwrap_or_else(|| panic!("{command} of {}", row.published));
-        let name = option.trim_start_matches("--");
-        let known = command.get_arguments().any(|argument| {
-            argument.get_long() == Some(name) || argument.get_all_aliases().is_some_and(|all| all.contains(&name))
-        });
-        assert!(known, "{} has no {option}", command.get_name());
-        // A refused one is refused.
+        let Some(name) = words.next() else { continue };
+        // A build may leave commands out.
+        let Some(command) = program.find_subcommand(name) else { continue };
+        if let Some(option) = words.next() {
+            let option = option.trim_start_matches("--");
+            let known = command.get_arguments().any(|argument| {
+                argument.get_long() == Some(option)
+                    || argument.get_all_aliases().is_some_and(|all| all.contains(&option))
+            });
+            assert!(known, "{name} has no --{option}");
+        }
         if row.here.starts_with("refused") {
-            let words = ["model-minimax", command.get_name(), row.published];
-            assert!(Cli::try_parse_from(words).is_err(), "{words:?}");
+            let words = ["model-minimax", name, row.published];
+            let error = Cli::try_parse_from(words).expect_err(row.published);
+            assert_eq!(error.kind(), clap::error::ErrorKind::UnknownArgument, "{words:?}");
         }
     }
 }

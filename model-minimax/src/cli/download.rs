@@ -144,7 +144,8 @@ impl Bars {
     }
 
     fn show(&self, event: Progress) {
-        let mut shown = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = &mut *state;
         match event {
             Progress::Plan { files, bytes, present } => {
                 let line = format!("{files} files, {bytes} bytes, {} of them to fetch", bytes - present);
@@ -154,16 +155,14 @@ impl Bars {
                 shown.present = present;
             }
             Progress::File { number, path, done, size } => {
-                let add = || (self.all.insert_before(&shown.total, bar(&path).with_position(done)), 0);
-                if !shown.files.contains_key(&number) {
-                    let added = add();
-                    shown.files.insert(number, added);
-                }
-                if let Some((bar, bytes)) = shown.files.get_mut(&number) {
-                    bar.set_length(size);
-                    bar.set_position(done);
-                    *bytes = done;
-                }
+                let (bar, bytes) = shown.files.entry(number).or_insert_with(|| {
+                    // So that its rate is that of this run.
+                    let added = bar(&path).with_position(done);
+                    (self.all.insert_before(&shown.total, added), done)
+                });
+                bar.set_length(size);
+                bar.set_position(done);
+                *bytes = done;
                 let under_way: u64 = shown.files.values().map(|(_, bytes)| bytes).sum();
                 shown.total.set_position(shown.present + under_way);
             }
@@ -181,9 +180,7 @@ impl Bars {
 
     /// Above the bars, or to stderr where there are none.
     fn line(&self, line: &str) {
-        if self.all.is_hidden() {
-            eprintln!("{line}");
-        } else if self.all.println(line).is_err() {
+        if self.all.is_hidden() || self.all.println(line).is_err() {
             eprintln!("{line}");
         }
     }

@@ -7,6 +7,8 @@ mod bench;
 mod chat;
 #[cfg(test)]
 mod compatibility;
+mod config_file;
+mod docs;
 #[cfg(feature = "download")]
 mod download;
 mod inspect;
@@ -25,14 +27,18 @@ mod text;
 mod verify;
 mod windows;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-/// Runner of MiniMax-M2.7 and MiniMax-M3 (text): generation, benchmarks and golden parity.
+/// Runner of MiniMax-M2.7 and MiniMax-M3 (text): generation, benchmarks and golden parity, and tools around checkpoints.
 #[derive(Debug, Parser)]
-#[command(version, arg_required_else_help = true)]
+#[command(version, arg_required_else_help = true, args_conflicts_with_subcommands = true)]
 struct Cli {
+    /// Explain the code of an error; `list` shows all codes
+    #[arg(long, value_name = "CODE")]
+    explain: Option<String>,
+
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -63,6 +69,13 @@ enum Command {
     Plan(plan::PlanArgs),
     /// Show the environment variables that are read: value, type, default, meaning.
     ListKnobs,
+    /// Print a script that completes the command line in a shell.
+    Completions(docs::CompletionsArgs),
+    /// Print a manual page, or write all.
+    Man(docs::ManArgs),
+    /// Print the reference of the command line in Markdown.
+    #[command(hide = true)]
+    Reference,
 }
 
 /// A request that cannot be met as it stands: exit code 2, as for a wrong command line.
@@ -72,7 +85,13 @@ pub(crate) struct Usage(pub(crate) String);
 
 /// Parses the command line and does what it says; usage errors end the process with code 2.
 pub(crate) fn run() -> anyhow::Result<()> {
-    match Cli::parse().command {
+    let command = config_file::with_defaults(Cli::command())?;
+    let cli = Cli::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit());
+    if let Some(code) = &cli.explain {
+        return docs::explain(code);
+    }
+    let Some(command) = cli.command else { return Ok(()) };
+    match command {
         Command::Ask(args) => ask::run(&args),
         #[cfg(feature = "text")]
         Command::Chat(args) => chat::run(&args),
@@ -87,13 +106,15 @@ pub(crate) fn run() -> anyhow::Result<()> {
         Command::Synth(args) => synth::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::ListKnobs => knobs::run(),
+        Command::Completions(args) => docs::completions(&args, Cli::command()),
+        Command::Man(args) => docs::man(&args, Cli::command()),
+        Command::Reference => docs::print_reference(Cli::command()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use model_minimax::bench::Arm;
 use model_minimax::config::Variant;
+use model_minimax::explain::Coded;
 use model_minimax::model::parity::{ParityOptions, run as compare};
 
 use super::args::{AttentionArgs, KernelArgs, OrDefault};
@@ -36,10 +37,11 @@ pub(crate) struct ParityArgs {
 /// Prints the report; a report that has not passed is an error after it.
 pub(crate) fn run(args: &ParityArgs) -> anyhow::Result<()> {
     let Some(golden) = args.golden.as_ref().filter(|dir| !dir.is_empty()).map(Path::new) else {
-        bail!(
+        bail!(Coded::new(
+            "E0701",
             "no golden data: neither --golden nor GOLDEN_DIR is given\n\
              --golden ops/testkit/golden    is the folder in the repository"
-        );
+        ));
     };
     let (level, pool) = args.kernels.level_and_pool()?;
     let options = ParityOptions {
@@ -54,7 +56,8 @@ pub(crate) fn run(args: &ParityArgs) -> anyhow::Result<()> {
     let report = compare(golden, &options)?;
     writeln!(std::io::stdout(), "{report}").context("the report cannot be written to stdout")?;
     if !report.passed() {
-        bail!("the models are not in parity with the golden data in {}", golden.display());
+        let message = format!("the models are not in parity with the golden data in {}", golden.display());
+        bail!(Coded::new("E0703", message));
     }
     Ok(())
 }

@@ -4,8 +4,9 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::Args;
+use model_minimax::explain::Coded;
 use model_minimax::prepare::{corrections, in_place, overlay, restore};
 
 use super::shell::quoted;
@@ -35,7 +36,7 @@ pub(crate) struct PrepareArgs {
 
 pub(crate) fn run(args: &PrepareArgs) -> anyhow::Result<()> {
     let Some(dir) = args.model_path.as_ref().filter(|path| !path.is_empty()).map(Path::new) else {
-        bail!("no checkpoint: neither --model-path nor MODEL_PATH is given");
+        return Err(Coded::new("E0001", "no checkpoint: neither --model-path nor MODEL_PATH is given").into());
     };
     let mut out = std::io::stdout().lock();
     if args.restore {

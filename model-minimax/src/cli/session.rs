@@ -10,6 +10,7 @@ use grouped_gemm::Activation;
 use model_minimax::checkpoint::Checkpoint;
 use model_minimax::checkpoint::synthetic::{SyntheticSpec, default_cache_dir, ensure};
 use model_minimax::config::{HiddenAct, ModelConfig, StopIds, Variant};
+use model_minimax::explain::Coded;
 use model_minimax::model::device::Device;
 use model_minimax::model::{LoadMode, LoadOptions, Model};
 
@@ -55,11 +56,12 @@ impl Session {
                 eprintln!("no checkpoint given (--model-path, MODEL_PATH): using the synthetic one {spec}");
                 (make(&spec)?, Some(spec))
             }
-            (None, None, None) => bail!(
+            (None, None, None) => bail!(Coded::new(
+                "E0001",
                 "no checkpoint: neither --model-path nor MODEL_PATH is given\n\
                  --model-path DIR       names a folder with config.json and safetensors files\n\
                  --synthetic tiny       makes one with random weights (its text is noise)"
-            ),
+            )),
         };
         let checkpoint = Checkpoint::open(&dir)?;
         let mut config = ModelConfig::load(&dir)?;

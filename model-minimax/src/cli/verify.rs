@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::{Args, Parser};
 use cpu_tiles::{Isa, Level};
 use model_minimax::bench::{Arm, BenchDecoder};
+use model_minimax::explain::Coded;
 use model_minimax::generate::GenerateError;
 use model_minimax::model::Model;
 use model_minimax::model::verify::{
@@ -16,6 +17,7 @@ use model_minimax::model::verify::{
 
 use super::args::{DEFAULT_PROMPT, Dtype, ModelArgs, name};
 use super::session::Session;
+use super::shell::words;
 use super::text::Text;
 
 /// One side of a comparison.
@@ -151,7 +153,14 @@ impl SideArgs {
 pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<()> {
     let first = &args.side;
     let mut options = first.options(first.level()?);
-    options.extend(words(&args.other)?.into_iter().map(OsString::from));
+    options.extend(
+        words(&args.other)
+            .map_err(|_| {
+                Coded::new("E0008", format!("--other has a quotation mark without its partner: {}", args.other))
+            })?
+            .into_iter()
+            .map(OsString::from),
+    );
     if let Some(path) = &args.other_model_path {
         options.extend(["--model-path".into(), path.clone()]);
     }
@@ -203,39 +212,18 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<()> {
             .collect()
     };
     difference.record.write(&args.bundle, &[texts(first)?, texts(&other)?], tolerance)?;
-    bail!(
-        "the two sides differ at {}; recorded in {} (model-minimax replay {})",
-        difference.record.stage,
-        args.bundle.display(),
-        args.bundle.display()
+    let bundle = args.bundle.display();
+    let message = format!(
+        "the two sides differ at {}; recorded in {bundle} (model-minimax replay {bundle})",
+        difference.record.stage
     );
+    Err(Coded::new("E0703", message).into())
 }
 
 fn line(compared: &Compared) -> String {
     let Compared { stage, tensor, values, worst, near_ties } = compared;
     let ties = if *near_ties > 0 { format!("  {near_ties} tokens with near ties left out") } else { String::new() };
     format!("{stage:<22} {tensor:<16} {values:>9} values  {worst:>9.2e}  ok{ties}")
-}
-
-/// Words separated by blanks; one in double quotes may hold blanks.
-fn words(text: &str) -> anyhow::Result<Vec<String>> {
-    let mut words = Vec::new();
-    let (mut word, mut quoted) = (None::<String>, false);
-    for c in text.chars() {
-        match c {
-            '"' => {
-                quoted = !quoted;
-                word.get_or_insert_default();
-            }
-            c if c.is_whitespace() && !quoted => words.extend(word.take()),
-            c => word.get_or_insert_default().push(c),
-        }
-    }
-    words.extend(word);
-    if quoted {
-        bail!("--other has a quotation mark without its partner: {text}");
-    }
-    Ok(words)
 }
 
 pub(crate) fn run_replay(args: &ReplayArgs) -> anyhow::Result<()> {
@@ -259,7 +247,7 @@ pub(crate) fn run_replay(args: &ReplayArgs) -> anyhow::Result<()> {
     match &replayed.difference {
         Some(difference) => {
             writeln!(out, "{difference}")?;
-            bail!("the two sides still differ at {}", record.stage);
+            Err(Coded::new("E0703", format!("the two sides still differ at {}", record.stage)).into())
         }
         None => Ok(writeln!(out, "no difference")?),
     }
@@ -268,16 +256,6 @@ pub(crate) fn run_replay(args: &ReplayArgs) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_are_separated_by_blanks_outside_of_quotes() {
-        assert_eq!(
-            words("  --level scalar\t--model-path \"my models/a\" x\"\" ").unwrap(),
-            ["--level", "scalar", "--model-path", "my models/a", "x"]
-        );
-        assert_eq!(words("\"\"").unwrap(), [""]);
-        assert!(words("--level \"scalar").unwrap_err().to_string().contains("quotation mark"));
-    }
 
     #[test]
     fn a_side_survives_the_way_through_its_options() {

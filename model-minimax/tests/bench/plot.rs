@@ -133,3 +133,20 @@ fn several_files_and_little_in_them() {
     }
     is_self_contained(&html("", &[]));
 }
+
+#[test]
+fn the_example_is_the_page_of_its_report() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let page = std::fs::read_to_string(folder.join("report.html")).unwrap();
+    is_self_contained(&page);
+    let title = page.split("<title>").nth(1).and_then(|rest| rest.split("</title>").next()).unwrap();
+    let source = Source { name: "report.json".to_owned(), cases: load(&folder.join("report.json")).unwrap() };
+    let drawn = html(title, &[source]);
+    assert!(
+        drawn == page,
+        "in model-minimax/examples: model-minimax bench plot report.json --out report.html --title \"{title}\""
+    );
+    for word in ["Decode", "Prefill", "End to end", "Loads of experts", "Blocks of keys"] {
+        assert!(page.contains(&format!("<h2>{word}")), "{word}");
+    }
+}

@@ -34,7 +34,7 @@ fn path_that_does_not_exist_shows_what_is_there_and_what_helps() {
             &there,
             "model-minimax bench --synthetic slice",
             "MODEL_PATH",
-            "hf download MiniMaxAI/MiniMax-M2.7",
+            "model-minimax download --model-id MiniMaxAI/MiniMax-M2.7",
         ],
     );
     // A relative name is looked for in the current folder.

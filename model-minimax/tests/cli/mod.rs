@@ -339,6 +339,72 @@ fn verify_finds_a_planted_weight_and_replay_shows_it_again() {
 }
 
 #[test]
+fn errors_have_codes_with_a_page() {
+    for (arguments, code) in [
+        (&["ask"][..], "E0001"),
+        (&["ask", "--model-path", "nowhere"], "E0201"),
+        (&["parity"], "E0701"),
+        (&["replay", "nowhere"], "E0705"),
+        (&["bench", "--model-path", "."], "E0203"),
+        (&["--explain", "E9999"], "E0007"),
+    ] {
+        let outcome = run(arguments);
+        outcome.fails(1, &[&format!("\nhelp: model-minimax --explain {code}\n")]);
+        let page = run(&["--explain", code]);
+        assert!(page.code == Some(0) && page.stdout.starts_with(&format!("{code}: ")), "{}", page.stdout);
+    }
+    let list = run(&["--explain", "list"]).stdout;
+    assert!(list.lines().count() > 50 && list.contains("E0201  there is no such checkpoint folder"), "{list}");
+    run(&["--explain", "E0201", "ask"]).fails(2, &["cannot be used with"]);
+}
+
+#[test]
+fn the_configuration_file_sets_defaults() {
+    let dir = Scratch::new();
+    dir.write("my.toml", "model-path = \"from-file\"\n[bench]\niters = 0\n");
+    let with = |variables: &[(&str, &str)], arguments: &[&str]| program(dir.path(), arguments, variables);
+    let named = [("MODEL_MINIMAX_CONFIG", "my.toml")];
+    with(&named, &["ask"]).fails(1, &["no checkpoint folder at from-file"]);
+    with(&named, &["ask", "--model-path", "from-flag"]).fails(1, &["no checkpoint folder at from-flag"]);
+    let both = [named[0], ("MODEL_PATH", "from-variable")];
+    with(&both, &["ask"]).fails(1, &["no checkpoint folder at from-variable"]);
+    // A default is checked like an option.
+    with(&named, &["bench"]).fails(2, &["--iters"]);
+    with(&[("MODEL_MINIMAX_CONFIG", "absent.toml")], &["ask"]).fails(1, &["absent.toml: ", "--explain E0003"]);
+    // The file of the user's folder may be absent.
+    let folder = dir.path().to_str().unwrap();
+    with(&[("XDG_CONFIG_HOME", folder)], &["ask"]).fails(1, &["neither --model-path nor MODEL_PATH"]);
+    std::fs::create_dir(dir.path().join("model-minimax")).unwrap();
+    dir.write("model-minimax/config.toml", "colour = 1");
+    with(&[("XDG_CONFIG_HOME", folder)], &["ask"]).fails(1, &["no command has the option `colour`"]);
+    let none = [("XDG_CONFIG_HOME", folder), ("MODEL_MINIMAX_CONFIG", "")];
+    with(&none, &["ask"]).fails(1, &["neither --model-path nor MODEL_PATH"]);
+}
+
+#[test]
+fn completions_and_manual_pages_know_the_commands() {
+    let dir = Scratch::new();
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let outcome = run(&["completions", shell]);
+        let knows = ["synth", "list-knobs", "shard-size"].iter().all(|word| outcome.stdout.contains(word));
+        assert!(outcome.code == Some(0) && knows, "{shell}: {}", outcome.stderr);
+    }
+    run(&["completions", "csh"]).fails(2, &["invalid value 'csh'"]);
+    let page = run(&["man", "synth"]);
+    assert!(
+        page.code == Some(0) && page.stdout.contains(".TH") && page.stdout.contains("shard\\-size"),
+        "{}",
+        page.stdout
+    );
+    run(&["man", "sing"]).fails(1, &["there is no command \"sing\""]);
+    let outcome = program(dir.path(), &["man", "--output-dir", "man"], &[]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    for page in ["model-minimax.1", "model-minimax-ask.1", "model-minimax-verify.1"] {
+        assert!(dir.path().join("man").join(page).is_file(), "{page}");
+    }
+}
+
+#[test]
 fn list_knobs_shows_values_defaults_and_meanings() {
     let dir = Scratch::new();
     let outcome = program(dir.path(), &["list-knobs"], &[("RAYON_NUM_THREADS", "3"), ("LAYERS", "")]);
@@ -426,7 +492,12 @@ fn parity_with_a_wrong_result_is_a_failure_after_the_table() {
     assert_eq!(outcome.code, Some(1));
     assert!(outcome.stdout.contains("FAIL mini.greedy_ids\n"), "{}", outcome.stdout);
     assert!(outcome.stdout.ends_with("\nFAILED\n"), "{}", outcome.stdout);
-    assert_eq!(outcome.stderr, format!("error: the models are not in parity with the golden data in {dir}\n"));
+    assert_eq!(
+        outcome.stderr,
+        format!(
+            "error: the models are not in parity with the golden data in {dir}\nhelp: model-minimax --explain E0703\n"
+        )
+    );
 }
 
 #[test]

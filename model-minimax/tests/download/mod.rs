@@ -31,6 +31,11 @@ fn source(server: &Server) -> Source {
     }
 }
 
+/// An address where nothing listens.
+fn nobody() -> String {
+    format!("http://{}:1", std::net::Ipv4Addr::LOCALHOST)
+}
+
 fn options() -> DownloadOptions {
     DownloadOptions { retries: 3, backoff: Duration::from_millis(1), ..DownloadOptions::default() }
 }
@@ -234,7 +239,7 @@ fn refusals_say_what_to_do() {
     let busy = answer(503);
     assert!(matches!(error(&busy, None), DownloadError::Status { status: 503, .. }));
     assert_eq!(busy.requests().len(), 1 + 3);
-    let closed = Source { endpoint: "http://127.0.0.1:1".to_owned(), ..source };
+    let closed = Source { endpoint: nobody(), ..source };
     let error = download(&closed, scratch.path(), &options(), |_| ()).unwrap_err();
     assert!(matches!(error, DownloadError::Network { .. }), "{error}");
 }
@@ -330,7 +335,7 @@ fn lists_that_lead_out_of_the_folder_or_are_none_are_refused() {
         let error = download(&source, scratch.path(), &options(), |_| ()).unwrap_err();
         assert!(matches!(error, DownloadError::BadModelId { .. }), "{id}");
     }
-    let ftp = Source { endpoint: "ftp://host".to_owned(), ..source(&server) };
+    let ftp = Source { endpoint: "ftp://huggingface.co".to_owned(), ..source(&server) };
     assert!(matches!(download(&ftp, scratch.path(), &options(), |_| ()), Err(DownloadError::BadEndpoint { .. })));
     assert_eq!(server.requests().len(), 0);
 }
@@ -341,8 +346,7 @@ fn offline_nothing_is_asked_and_what_is_missing_is_named() {
     let scratch = Scratch::new();
     let dir = scratch.path().join("model");
     let offline = |model_id: &str| {
-        let source =
-            Source { endpoint: "http://127.0.0.1:1".to_owned(), model_id: model_id.to_owned(), ..source(&server) };
+        let source = Source { endpoint: nobody(), model_id: model_id.to_owned(), ..source(&server) };
         download(&source, &dir, &DownloadOptions { offline: true, ..options() }, |_| ())
     };
     assert!(offline(MODEL).unwrap_err().to_string().contains("no download into it has begun"));

@@ -369,7 +369,6 @@ impl<'a, T> Disjoint<'a, T> {
     ///
     /// # Safety
     /// No two ranges that this is called with overlap.
-    #[expect(clippy::mut_from_ref, reason = "the ranges are disjoint")]
     unsafe fn get(&self, range: Range<usize>) -> &'a mut [T] {
         assert!(range.start <= range.end && range.end <= self.len, "items {range:?} of {}", self.len);
         // SAFETY: the range lies inside the slice that is borrowed for the lifetime, and the caller promises that nothing

@@ -191,8 +191,9 @@ fn on_twin(backend: &str, chip: &'static str) {
     conformance::run("gmm-finalize-routing", backend, "-", Ok(Twin(chip)), problems());
 }
 
+#[cfg(not(feature = "sim"))]
 fn not_built(backend: &str) {
-    let reason = NotBuilt("no card, or the feature `sim` is off".into());
+    let reason = NotBuilt("the feature `sim` is off".into());
     conformance::run::<_, Cpu>("gmm-finalize-routing", backend, "-", Err(reason), problems());
 }
 
@@ -245,7 +246,16 @@ fn sim() {
     not_built("sim:950");
 }
 
+/// The card of this machine, where there is one and device code for it.
 #[test]
 fn npu() {
-    not_built("npu");
+    #[cfg(feature = "sim")]
+    let reason =
+        match ascend_sim::testing::card(gmm_finalize_routing::npu::blobs(), gmm_finalize_routing::npu::origin()) {
+            Ok(card) => return on_twin("npu", card),
+            Err(reason) => reason,
+        };
+    #[cfg(not(feature = "sim"))]
+    let reason = "tests on devices need the feature `sim`".to_owned();
+    conformance::run::<_, Cpu>("gmm-finalize-routing", "npu", "-", Err(NotBuilt(reason)), problems());
 }

@@ -87,12 +87,14 @@ fn one(
     };
     let image = report.image(npu::blobs(), npu::twin_origin())?;
     let cumsum: Vec<i32> = (0..=dims.experts).map(|e| (e * rows) as i32).collect();
-    // Behind the scales are two numbers for each expert: the first is not zero where the cube core scales, as it may where
-    // that is exact.
+    // The last 32 bytes of an expert's scales begin with a number that is not zero where the cube core scales, as it may
+    // where that is exact.
     let mut scales = layout.scale_bytes(dims).map(|bytes| vec![0u8; bytes]);
     for scales in scales.iter_mut().filter(|scales| scaled_by_cube && !scales.is_empty()) {
-        let from = scales.len() - 8 * dims.experts;
-        scales[from..].as_chunks_mut().0.fill(1f32.to_le_bytes());
+        let one = scales.len() / dims.experts;
+        for scales in scales.chunks_exact_mut(one) {
+            scales[one - 32..].as_chunks_mut().0.fill(1f32.to_le_bytes());
+        }
     }
     let mut given = vec![("cumsum", cumsum.as_bytes()), ("tiling", split.tiling.as_bytes())];
     let kernel = if layout.is_fp8() { "grouped_gemm_fp8" } else { "grouped_gemm" };

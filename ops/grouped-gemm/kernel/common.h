@@ -121,17 +121,33 @@ __aicore__ inline uint64_t Codes(const Product &p)
 {
     return static_cast<uint64_t>(Parts(p)) * p.blocks * kC0 * RoundUp(p.depth, 32);
 }
-// Two numbers for each expert, behind the scales. The first is zero where the vector cores multiply codes by scales: then
-// the second tells whether there are NaN codes. Else the cube core does, and the first is what its products lack; the
-// second is what all codes are multiplied by where scales are of groups.
-__aicore__ inline GlobalTensor<float> Ways(const Arguments &a, const Product &p)
+// Bytes of the scales of an expert, with its numbers behind them: 8 of F32, of which two mean something.
+constexpr uint32_t kWayBytes = 32;
+__aicore__ inline uint64_t ScaleBytes(const Arguments &a, const Product &p)
 {
-    const uint64_t scales = a.t.scale_kind == 0 ? sizeof(float) * a.t.experts * Parts(p) * Ceil(p.columns, 128) * Ceil(p.depth, 128)
-                                                : a.t.experts * Codes(p) / 16;
-    GlobalTensor<float> ways;
-    ways.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(p.scales + scales), 2 * static_cast<uint64_t>(a.t.experts));
-    return ways;
+    return kWayBytes + (a.t.scale_kind == 0 ? sizeof(float) * Parts(p) * Ceil(p.columns, 128) * Ceil(p.depth, 128) : Codes(p) / 16);
 }
+// The two numbers of each expert. The first is zero where the vector cores multiply codes by scales: then the second tells
+// whether there are NaN codes. Else the cube core does, and the first is what its products lack; the second is what all
+// codes are multiplied by where scales are of groups.
+class Ways {
+public:
+    __aicore__ inline void Init(const Arguments &a, const Product &p)
+    {
+        pitch_ = ScaleBytes(a, p) / sizeof(float);
+        scales_.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(p.scales), pitch_ * a.t.experts);
+    }
+    __aicore__ inline float First(uint32_t expert) { return Number(expert, 0); }
+    __aicore__ inline float Second(uint32_t expert) { return Number(expert, 1); }
+
+private:
+    __aicore__ inline float Number(uint32_t expert, uint32_t i)
+    {
+        return scales_.GetValue((expert + 1) * pitch_ - kWayBytes / sizeof(float) + i);
+    }
+    GlobalTensor<float> scales_;
+    uint64_t pitch_ = 0;
+};
 
 // Whether vector cores have something to do when the result is there.
 __aicore__ inline bool HasEpilogue(const Arguments &a) { return a.t.hidden % kC0 != 0 || a.t.choices != 0; }

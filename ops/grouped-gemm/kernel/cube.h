@@ -89,7 +89,7 @@ private:
     __aicore__ inline void SetWeights(Product &p, GM_ADDR weights)
     {
         if (coded_) {
-            ways_ = Ways(a_, p);
+            ways_.Init(a_, p);
             return;
         }
         const uint64_t round = flat_ ? 1 : kC0;
@@ -134,7 +134,7 @@ private:
         Step(c, p);
     }
     // Whether this core scales the weights of a tile.
-    __aicore__ inline bool Scaled(const Tile &t) { return scales_ && ways_.GetValue(2 * t.expert) != 0.0f; }
+    __aicore__ inline bool Scaled(const Tile &t) { return scales_ && ways_.First(t.expert) != 0.0f; }
     // Goes to the next tile.
     __aicore__ inline void Step(Cursor &c, const Product &p)
     {
@@ -500,7 +500,7 @@ private:
     arch::WeightsGate weights_;
     GlobalTensor<bfloat16_t> tail_;
     arch::Scaler scaler_;
-    GlobalTensor<float> ways_; // of FP8 weights
+    Ways ways_; // of FP8 weights
     Cursor load_ = {};
     Cursor scale_ = {};
     Cursor work_ = {};

@@ -49,23 +49,24 @@ public:
     {
         codes_.SetGlobalBuffer(reinterpret_cast<__gm__ uint8_t *>(p.codes), a_.t.experts * Codes(p));
         codes_.SetL2CacheHint(CacheMode::CACHE_MODE_DISABLE);
-        blocks_.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(p.scales),
-                                static_cast<uint64_t>(a_.t.experts) * Parts(p) * Ceil(p.columns, 128) * Ceil(p.depth, 128));
-        groups_.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(p.scales), a_.t.experts * Codes(p) / 32);
-        halves_.SetGlobalBuffer(reinterpret_cast<__gm__ half *>(p.scales), blocks_.GetSize() * 2);
-        ways_ = Ways(a_, p);
+        pitch_ = ScaleBytes(a_, p);
+        const uint64_t bytes = a_.t.experts * pitch_;
+        blocks_.SetGlobalBuffer(reinterpret_cast<__gm__ float *>(p.scales), bytes / sizeof(float));
+        groups_.SetGlobalBuffer(reinterpret_cast<__gm__ bfloat16_t *>(p.scales), bytes / sizeof(bfloat16_t));
+        halves_.SetGlobalBuffer(reinterpret_cast<__gm__ half *>(p.scales), bytes / sizeof(half));
+        ways_.Init(a_, p);
     }
     // What the products of an expert lack; 1 where that is nothing.
     __aicore__ inline float Lacks(uint32_t expert)
     {
-        const float unit = arch::kScales ? ways_.GetValue(2 * expert) : 0.0f;
+        const float unit = arch::kScales ? ways_.First(expert) : 0.0f;
         return unit == 0.0f ? 1.0f : unit;
     }
     // All stages of a tile.
     __aicore__ inline void Decode(const Product &p, const Tile &t)
     {
         const uint32_t stage = t.narrow ? p.fewStage : p.stage;
-        const float unit = ways_.GetValue(2 * t.expert), second = ways_.GetValue(2 * t.expert + 1);
+        const float unit = ways_.First(t.expert), second = ways_.Second(t.expert);
         nan_ = second != 0.0f;
         if (arch::kScales && unit != 0.0f) {
             for (uint32_t k = 0; k < p.depth; k += stage) {
@@ -118,8 +119,7 @@ private:
         const LocalTensor<half> to(TPosition::VECCALC, kDiagonalsAt, arch::kTileBytes / sizeof(half));
         half rest = factor;
         if (a_.t.scale_kind == 0) {
-            const uint64_t at =
-                ((static_cast<uint64_t>(t.expert) * Parts(p) + part) * Ceil(p.columns, 128) + t.block / 8) * Ceil(p.depth, 128) + block;
+            const uint64_t at = Scale(p, t.expert, part, t.block, 128 * block);
             factor = halves_.GetValue(2 * at);
             rest = halves_.GetValue(2 * at + 1);
         }
@@ -189,6 +189,11 @@ private:
         port_.Close();
     }
 
+    // Where the scale of a block of 16 columns at `k` is, where scales are of blocks.
+    __aicore__ inline uint64_t Scale(const Product &p, uint32_t expert, uint32_t part, uint32_t block, uint32_t k)
+    {
+        return expert * pitch_ / sizeof(float) + (part * Ceil(p.columns, 128) + block / 8) * Ceil(p.depth, 128) + k / 128;
+    }
     // Codes of `n` blocks of 16 columns and, where they have them, scales of groups, into this turn's buffers.
     __aicore__ inline LocalTensor<uint8_t> CopyCodes(const Product &p, uint32_t expert, uint32_t part, uint32_t block, uint32_t n, uint32_t k,
                                                      uint32_t depth)
@@ -208,7 +213,8 @@ private:
             const LocalTensor<bfloat16_t> group(TPosition::VECCALC, kGroupAt + buffer_ * kGroups * sizeof(bfloat16_t), kGroups);
             d.blockLen = static_cast<uint16_t>(groups);
             d.srcGap = static_cast<uint16_t>(Parts(p) * all / 32 - groups);
-            DataCopy(group, groups_[(row * all + k) / 32 * kC0], d);
+            const uint64_t scales = static_cast<uint64_t>(block * Parts(p) + part) * all;
+            DataCopy(group, groups_[expert * pitch_ / sizeof(bfloat16_t) + (scales + k) / 32 * kC0], d);
         }
         SetFlag<HardEvent::MTE2_V>(b);
         WaitFlag<HardEvent::MTE2_V>(b);
@@ -238,10 +244,8 @@ private:
         }
         if (a_.t.scale_kind == 0) {
             // One scale for 128 of K and 128 columns.
-            const uint32_t blocks = Ceil(p.depth, 128);
             for (uint32_t c = 0; c < n; c++) {
-                const uint64_t at =
-                    ((static_cast<uint64_t>(expert) * Parts(p) + part) * Ceil(p.columns, 128) + (block + c) / 8) * blocks + k / 128;
+                const uint64_t at = Scale(p, expert, part, block + c, k);
                 for (uint32_t i = 0; i < one; i += 128 * kC0) {
                     const LocalTensor<float> run = wide[c * one + i];
                     Muls(run, run, blocks_.GetValue(at + i / (128 * kC0)) * arch::kUnit, static_cast<int32_t>(Min(128 * kC0, one - i)));
@@ -285,7 +289,8 @@ private:
     GlobalTensor<float> blocks_;
     GlobalTensor<bfloat16_t> groups_;
     GlobalTensor<half> halves_; // the scales of blocks where the cube core scales: each is two
-    GlobalTensor<float> ways_;
+    Ways ways_;
+    uint64_t pitch_ = 0; // bytes from the scales of an expert to the next one's
     uint32_t half_ = 0, buffer_ = 0;
     float factor_ = 0.0f; // of the diagonals in UB, where scales are of groups
     bool nan_ = false; // codes of the expert may be NaN

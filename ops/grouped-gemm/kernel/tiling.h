@@ -11,7 +11,7 @@ struct GroupedGemmTiling {
     uint64_t a16; // offsets in the workspace, bytes: activations, [rows][16 * ceil(intermediate / 16)] BF16
     uint64_t ring; // slots of F32 tiles
     uint64_t tail; // [rows][16] BF16: the last columns of the result where hidden is no multiple of 16
-    uint64_t weights; // stages of decoded weights, 4 of 64 KB for each core (910B with FP8 weights)
+    uint64_t weights; // stages of weights on their way to L1, 4 of 66 KB for each core (910B with FP8 weights)
     uint32_t ring_pitch; // bytes from one core's slots to the next core's
     uint32_t ring_slot; // bytes of a slot
     uint32_t ring_slots;

@@ -40,7 +40,7 @@ public:
             weights_.SetWeights(p);
             Product second;
             SecondProduct(second, a);
-            second_ = Ways(a, second);
+            second_.Init(a, second);
         }
         Tiles tiles;
         tiles.Init(a, rows_, p.blocks, p.width, p.fewWidth);
@@ -100,7 +100,7 @@ private:
     {
         uint32_t begin = 0, rows = 0;
         // Powers of two that the products lack: before the activation, and ahead of the second product.
-        const float before = coded ? weights_.Lacks(t.expert) : 1.0f, after = coded && arch::kScales ? second_.GetValue(2 * t.expert) : 0.0f;
+        const float before = coded ? weights_.Lacks(t.expert) : 1.0f, after = coded && arch::kScales ? second_.First(t.expert) : 0.0f;
         inbox_.Open(t, begin, rows);
         const uint32_t columns = t.blocks * kC0, most = Max(Min(a_.t.vector_elements, kSliceBytes / sizeof(float)) / columns, 1);
         for (uint32_t at = 0; at < rows; at += most) {
@@ -290,7 +290,7 @@ private:
     arch::Inbox inbox_;
     Dequantiser weights_;
     GlobalTensor<bfloat16_t> a16_;
-    GlobalTensor<float> second_; // ways of the second product
+    Ways second_; // of the second product
     uint32_t half_ = 0; // which of the two vector cores
     uint32_t pitch_ = 0; // of the activations
     uint32_t buffer_ = 0;

@@ -326,7 +326,7 @@ fn active<'a>(
 fn emptied(mut experts: Vec<Expert<'_>>) -> Vec<Expert<'static>> {
     experts.clear();
     // Collecting a vector's own items, of which there are none, keeps its memory.
-    experts.into_iter().filter_map(|_| None).collect()
+    experts.into_iter().map_while(|_| None).collect()
 }
 
 /// Rows of one expert that are worked on together.

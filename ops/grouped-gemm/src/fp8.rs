@@ -32,11 +32,11 @@ pub struct Coded<'a> {
 pub struct Stored {
     /// Codes of gate and up.
     pub w13: Vec<u8>,
-    /// Their scales, and two numbers for each expert.
+    /// Their scales, and behind those of each expert its numbers.
     pub scales13: Vec<u8>,
     /// Codes of down.
     pub w2: Vec<u8>,
-    /// Their scales, and two numbers for each expert.
+    /// Their scales, and behind those of each expert its numbers.
     pub scales2: Vec<u8>,
 }
 
@@ -46,30 +46,31 @@ impl Stored {
     #[must_use]
     pub fn scaled_by_cube(&self, dims: &MoeDims) -> [usize; 2] {
         [&self.scales13, &self.scales2].map(|scales| {
-            let ways = &scales[scales.len() - (WAY_BYTES * dims.experts).min(scales.len())..];
-            ways.chunks_exact(WAY_BYTES).filter(|way| way[..4] != [0; 4]).count()
+            let experts = scales.chunks_exact((scales.len() / dims.experts.max(1)).max(WAY_BYTES));
+            experts.filter(|scales| scales[scales.len() - WAY_BYTES..][..4] != [0; 4]).count()
         })
     }
 }
 
-/// Bytes behind the scales for each expert.
-pub(crate) const WAY_BYTES: usize = 8;
+/// Bytes behind the scales of each expert.
+pub(crate) const WAY_BYTES: usize = 32;
 
 /// Converts gate, up and down of each expert for one architecture.
 ///
 /// Codes become fractals of 16 inputs and 16 outputs, `[out / 16][in / 16][16][16]`, padded with zeros to multiples of 16
 /// and 32; gate and up take turns along `out / 16`. Scales of blocks stay as they are, gate before up; scales of groups
-/// become BF16, `[out / 16][in / 32][16]`. Two F32 numbers for each expert follow the scales: where the first is zero, the
-/// vector cores multiply codes by scales, and the second is 1 if there are NaN codes.
+/// become BF16, `[out / 16][in / 32][16]`. Eight F32 numbers follow the scales of each expert, of which two mean something:
+/// where the first is zero, the vector cores multiply codes by scales, and the second is 1 if there are NaN codes. All
+/// parts of an expert lie together, so experts that were converted one by one may be put one behind the other.
 ///
 /// For dav-2201, the first and the last 128 codes of a fractal take turns byte by byte. There the cube core multiplies
 /// codes by scales where that gives each weight exactly, as code times scale, rounded once to BF16: which is proved here,
 /// expert by expert, for gate with up and for down. Then fractals are `[16 outputs][16 inputs]`, a scale of a block is
 /// two half numbers, a scale of a group one half number, and the numbers of the expert are what its products lack, a power
 /// of two, and what the cube core multiplies groups by. It is not exact where scales differ too much within an expert
-/// (blocks by more than about 2^15, groups by more than about 2^12), where a scale is NaN or infinite or gives weights
-/// that are not normal BF16 numbers, where there is a NaN code, or where no two half numbers round all weights of a block
-/// as its scale does.
+/// (blocks by more than about 2^15, groups by more than about 2^12) or are too far from 1 (blocks outside of 2^-23 to
+/// 2^41, groups about 2^-54 to 2^55), where a scale is NaN or infinite or gives weights that are not normal BF16 numbers,
+/// where there is a NaN code, or where no two half numbers round all weights of a block as its scale does.
 ///
 /// # Errors
 /// [`Error::Length`], [`Error::ExpertCount`], [`Error::MixedScales`].
@@ -82,7 +83,6 @@ pub fn convert_fp8_weights(dims: &MoeDims, arch: Arch, experts: &[[Coded<'_>; 3]
     let (hidden, intermediate) = (dims.hidden, dims.intermediate);
     let blocks = matches!(experts.first(), Some([Coded { scales: Scales::Blocks(_), .. }, ..]));
     let mut stored = Stored::default();
-    let mut ways = [Vec::new(), Vec::new()];
     for (expert, weights) in experts.iter().enumerate() {
         for (name, weight, out, depth) in [
             ("gate", &weights[0], intermediate, hidden),
@@ -120,12 +120,10 @@ pub fn convert_fp8_weights(dims: &MoeDims, arch: Arch, experts: &[[Coded<'_>; 3]
                     }
                 }
             }
-            ways[i].extend(way.numbers().iter().flat_map(|x| x.to_le_bytes()));
+            let [first, second] = way.numbers();
+            scales.extend([first, second, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0].iter().flat_map(|x| x.to_le_bytes()));
         }
     }
-    let [ways13, ways2] = ways;
-    stored.scales13.extend(ways13);
-    stored.scales2.extend(ways2);
     Ok(stored)
 }
 
@@ -157,6 +155,8 @@ const GROUP_UNIT: i32 = 8;
 const LEAST: i32 = -14;
 /// The greatest.
 const MOST: i32 = 15;
+/// The most that products may lack, as an exponent: activations are to stay normal numbers.
+const FAR: i32 = 32;
 
 impl Way {
     fn new(parts: &[Coded<'_>], depth: usize) -> Self {
@@ -174,7 +174,7 @@ impl Way {
         let most = all.iter().fold(0.0f32, |most, scale| most.max(scale.abs()));
         // The largest scale is to be near the top of what a half number holds, so that the rest of each is normal.
         let lacks = if most == 0.0 { 0 } else { exponent(most) + BLOCK_UNIT - 14 };
-        let exact = (-64..=64).contains(&lacks) && all.iter().all(|&scale| split(scale, lacks).is_some());
+        let exact = lacks.abs() <= FAR && all.iter().all(|&scale| split(scale, lacks).is_some());
         exact.then_some(Self::Blocks { lacks })
     }
 
@@ -201,7 +201,8 @@ impl Way {
             }
         }
         // The unit is best where the cube core's factor makes up for it.
-        (least <= most).then(|| Self::Groups { unit: (-GROUP_UNIT).clamp(least, most) })
+        let way = (least <= most).then(|| Self::Groups { unit: (-GROUP_UNIT).clamp(least, most) });
+        way.filter(|way| (power(-FAR)..=power(FAR)).contains(&way.numbers()[0]))
     }
 
     fn is_cube(self) -> bool {

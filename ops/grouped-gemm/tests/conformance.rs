@@ -259,12 +259,17 @@ fn on_twin(chip: &'static str, level: &str, layout: grouped_gemm::npu::Layout) {
         Some(Skip { reason: not_on_device(problem, layout)?, problem: String::leak(problem.name.clone()) })
     };
     let skips = problems.iter().filter_map(skip).collect();
-    let soc = if chip == "Ascend910B3" { "910b" } else { "950" };
-    conformance::run("grouped-gemm", &format!("sim:{soc}"), level, Ok(Twin { chip, layout, skips }), problems);
+    let backend = match chip {
+        "Ascend910B3" => "sim:910b",
+        ascend_sim::testing::CARD => "npu",
+        _ => "sim:950",
+    };
+    conformance::run("grouped-gemm", backend, level, Ok(Twin { chip, layout, skips }), problems);
 }
 
+#[cfg(not(feature = "sim"))]
 fn not_built(backend: &str) {
-    let reason = NotBuilt("no card, or the feature `sim` is off".into());
+    let reason = NotBuilt("the feature `sim` is off".into());
     conformance::run::<_, Cpu>("grouped-gemm", backend, "-", Err(reason), problems());
 }
 
@@ -351,7 +356,15 @@ fn sim() {
     not_built("sim:950");
 }
 
+/// The card of this machine, where there is one and device code for it.
 #[test]
 fn npu() {
-    not_built("npu");
+    #[cfg(feature = "sim")]
+    let reason = match ascend_sim::testing::card(grouped_gemm::npu::blobs(), grouped_gemm::npu::origin()) {
+        Ok(card) => return on_twin(card, "nz", grouped_gemm::npu::Layout::Nz),
+        Err(reason) => reason,
+    };
+    #[cfg(not(feature = "sim"))]
+    let reason = "tests on devices need the feature `sim`".to_owned();
+    conformance::run::<_, Cpu>("grouped-gemm", "npu", "-", Err(NotBuilt(reason)), problems());
 }

@@ -3,10 +3,10 @@
 //! What is decided on the host before a launch.
 
 use crate::fixture::dims;
-use cpu_tiles::F8E4M3;
+use cpu_tiles::{E8M0, F8E4M3, Overflow};
 use grouped_gemm::ascend_rt::Arch;
 use grouped_gemm::npu::{self, Coded, GroupedGemmTiling, Layout, Scales, Split, Tiles, convert_fp8_weights};
-use grouped_gemm::{Activation, Error};
+use grouped_gemm::{Activation, Error, MoeDims};
 use half::{bf16, f16};
 use op_testkit::{fields_of, fill_f32, tiling};
 use std::process::Command;
@@ -84,6 +84,8 @@ fn the_environment_sets_the_sizes_of_tiles() {
     }
 }
 
+const SATURATE: Overflow = Overflow::Saturate;
+
 fn split(tiles: &Tiles, arch: Arch) -> Result<Split, Error> {
     Split::new(&dims(256, 3072, 1536, Activation::Silu), 2048, Layout::Nz, tiles, arch, 20)
 }
@@ -91,10 +93,45 @@ fn split(tiles: &Tiles, arch: Arch) -> Result<Split, Error> {
 /// What a weight of the first block of scales is on a device that has the cube core scale it, in units of what products
 /// lack: the two half numbers of its scale, and that power of two.
 fn stored_scale(stored: &npu::Stored) -> Option<([f64; 2], f64)> {
-    let [scales, way] = [&stored.scales13[..4], &stored.scales13[stored.scales13.len() - 8..]];
+    let [scales, way] = [&stored.scales13[..4], &stored.scales13[stored.scales13.len() - 32..]];
     let lacks = f64::from(f32::from_le_bytes([way[0], way[1], way[2], way[3]]));
     let half = |i: usize| f16::from_le_bytes([scales[i], scales[i + 1]]).to_f64();
     (lacks != 0.0).then_some(([half(0), half(2)], lacks))
+}
+
+/// Experts may be converted one by one, and their parts put one behind the other.
+#[test]
+fn all_that_belongs_to_an_expert_lies_together() {
+    let three = dims(3, 40, 24, Activation::Silu);
+    let codes: Vec<F8E4M3> = fill_f32(3, 3 * 960, 448.0).into_iter().map(|x| F8E4M3::from_f32(x, SATURATE)).collect();
+    let groups = fill_f32(4, 80, 3.0).into_iter().map(|x| E8M0::from_bits((120.0 + x) as u8)).collect::<Vec<_>>();
+    let blocks = [0.5, 1.25, 3.0];
+    for arch in [Arch::DAV_2201, Arch::DAV_3510] {
+        for in_groups in [true, false] {
+            let coded = |which: usize, out: usize, depth: usize| Coded {
+                codes: &codes[which * 960..][..960],
+                scales: if in_groups {
+                    Scales::Groups(&groups[..out * depth.div_ceil(32)])
+                } else {
+                    Scales::Blocks(&blocks[which..=which])
+                },
+            };
+            let expert = |i: usize| [coded(i, 24, 40), coded((i + 1) % 3, 24, 40), coded((i + 2) % 3, 40, 24)];
+            let all = convert_fp8_weights(&three, arch, &[0, 1, 2].map(expert)).unwrap();
+            let mut joined = npu::Stored::default();
+            for i in 0..3 {
+                let one = convert_fp8_weights(&MoeDims { experts: 1, ..three }, arch, &[expert(i)]).unwrap();
+                joined.w13.extend(one.w13);
+                joined.scales13.extend(one.scales13);
+                joined.w2.extend(one.w2);
+                joined.scales2.extend(one.scales2);
+            }
+            assert!(joined == all, "{arch}, {in_groups}");
+            let layout = if in_groups { Layout::Mxfp8 } else { Layout::Fp8Block };
+            assert_eq!(layout.elements(&three), [all.w13.len(), all.w2.len()]);
+            assert_eq!(layout.scale_bytes(&three), [all.scales13.len(), all.scales2.len()]);
+        }
+    }
 }
 
 #[test]
@@ -132,6 +169,7 @@ fn the_cube_core_scales_where_that_is_exact() {
         (0x38, 1.0, f32::INFINITY),
         (0x38, 1e37, 1.0),
         (0x38, 1e-37, 1e-37),
+        (0x38, 1e-9, 1e-9),
         (0x38, 1.0, 1.234_567e-9),
     ] {
         assert_eq!(stored_scale(&convert(code, scale, other)), None, "{code:x}, {scale}, {other}");

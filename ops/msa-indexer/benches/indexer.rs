@@ -113,9 +113,9 @@ fn run(options: &bench::Options) -> Result<(), Failure> {
     let long = (0..options.size(SEQUENCES, 1) as u64)
         .map(|i| Sequence::new(of_machine, 2 + i, long))
         .collect::<Result<Vec<_>, _>>()?;
-    let prompt = Sequence::new(of_machine, 9, options.size(PROMPT, 1_024))?;
+    let prompt = Sequence::new(of_machine, 9, options.size(PROMPT, 4_096))?;
     let query = fill_bf16(10, DIMS.heads * DIMS.head_dim, 1.0);
-    let queries = fill_bf16(11, options.size(QUERIES, 128) * DIMS.heads * DIMS.head_dim, 1.0);
+    let queries = fill_bf16(11, options.size(QUERIES, 32) * DIMS.heads * DIMS.head_dim, 1.0);
     for sequence in short.iter().chain([&prompt]) {
         check(of_machine, sequence, &query)?;
     }

@@ -48,7 +48,9 @@ fn one(report: &mut Report, variant: &str, (name, queries, keys): Shape) -> Resu
     let table: Vec<i32> = (0..blocks as i32).collect();
     let first = [(keys - queries) as i32];
     let [_, selections, width] = dims.ids_shape(queries, keys);
-    let (mut ids, mut scores) = (vec![0i32; queries * selections * width], vec![0.0f32; queries * selections * blocks]);
+    let (ids, scores) = (vec![0i32; queries * selections * width], vec![0.0f32; queries * selections * blocks]);
+    // Words of status of every core.
+    let rest = vec![0u32; 3 * 16 * split.blocks as usize];
     let tiling = [split.tiling];
     // Each query of a prompt sees the keys up to it.
     let pairs = queries * (keys - queries) + queries * (queries + 1) / 2;
@@ -57,16 +59,20 @@ fn one(report: &mut Report, variant: &str, (name, queries, keys): Shape) -> Resu
         products: (pairs * dims.heads * dims.head_dim) as f64,
         rate: 4096.0,
     };
-    let args = Args::new()
-        .input(&q)
-        .input(&k)
-        .input(&table)
-        .input(&first)
-        .buffer(&mut ids)
-        .buffer(&mut scores)
-        .workspace(split.workspace)
-        .input(&tiling);
-    report.launch(variant, name, &work, image.launch("msa_indexer")?.args(args), split.blocks)
+    let launch = image.launch("msa_indexer")?;
+    let kernel = launch.kernel();
+    let args = (0..kernel.parameters.len()).fold(Args::new(), |args, index| match &kernel.parameter_name(index)[..] {
+        "q" => args.input(&q),
+        "k" => args.input(&k),
+        "table" => args.input(&table),
+        "first" => args.input(&first),
+        "ids" => args.input(&ids),
+        "scores" => args.input(&scores),
+        "workspace" => args.workspace(split.workspace),
+        "tiling" => args.input(&tiling),
+        _ => args.input(&rest),
+    });
+    report.launch(variant, name, &work, launch.args(args), split.blocks)
 }
 
 fn bits(values: &[bf16]) -> Vec<u16> {

@@ -333,10 +333,13 @@ impl Scoring<'_> {
             let mut columns = columns.claim(tile * across + blocks.start / TASK_BLOCKS);
             let first = (positions.start - self.positions.start) * dims.heads;
             let rows = first..first + positions.len() * dims.heads;
+            // Each is asked for once.
             let mut keys = [self.keys.get(blocks.start)?; TASK_BLOCKS];
-            let mut visible = Scratch::<usize, 256>::new(blocks.len() * rows.len(), 0);
-            for ((block, key), visible) in blocks.clone().zip(&mut keys).zip(visible.chunks_exact_mut(rows.len())) {
+            for (block, key) in blocks.clone().zip(&mut keys).skip(1) {
                 *key = self.keys.get(block)?;
+            }
+            let mut visible = Scratch::<usize, 256>::new(blocks.len() * rows.len(), 0);
+            for (block, visible) in blocks.clone().zip(visible.chunks_exact_mut(rows.len())) {
                 for (position, visible) in positions.clone().zip(visible.chunks_exact_mut(dims.heads)) {
                     visible.fill((position + 1).saturating_sub(block * dims.block).min(dims.block));
                 }

@@ -34,7 +34,7 @@
 //! ```
 
 use crate::error::Error;
-use crate::shape::{IndexerDims, check_len};
+use crate::shape::{IndexerDims, check_len, check_table};
 use crate::tiling::STATUS_WORDS;
 pub use crate::tiling::{Format, Kind, MsaIndexerTiling, Split, Use, budget};
 use ascend_rt::{DeviceBuffer, DeviceRepr, DeviceSlice, DeviceSliceMut, Kernel, Launch, Module, Queue, Stream, kernel};
@@ -169,6 +169,28 @@ impl Plan {
     #[must_use]
     pub fn split(&self) -> &Split {
         &self.split
+    }
+
+    /// The checks that a launch does not make, for what the host still has: that the queries from `start` on have keys, and that
+    /// entries of the table, with the number of pages, of all blocks that a query sees are pages.
+    ///
+    /// # Errors
+    /// The first of these, by argument and place, or a length that does not fit the plan.
+    pub fn check(&self, start: usize, table: Option<(&[i32], usize)>) -> Result<(), Error> {
+        let (block, Kind { queries, blocks, paged }) = (self.dims.block, self.kind);
+        let (end, length) = (start.saturating_add(queries), blocks * block);
+        if end > length {
+            return Err(Error::QueryBeyondLength { start, queries, length });
+        }
+        match table {
+            Some(_) if !paged => Err(Error::OtherPlan { argument: "block_table", expected: "keys in a row" }),
+            None if paged => Err(Error::OtherPlan { argument: "block_table", expected: "pages" }),
+            Some((table, pages)) => {
+                check_len("block_table", &[blocks], table.len())?;
+                check_table(table, end.div_ceil(block), pages)
+            }
+            None => Ok(()),
+        }
     }
 
     /// Queues a launch, eagerly or in a capture; nothing here waits for the device. Without queries, nothing is queued.

@@ -288,7 +288,7 @@ impl<'a> Blocks<'a> {
     }
 }
 
-fn check_table(table: &[i32], expected: usize, blocks: usize) -> Result<(), Error> {
+pub(crate) fn check_table(table: &[i32], expected: usize, blocks: usize) -> Result<(), Error> {
     if table.len() < expected {
         return Err(Error::ShortTable { expected, found: table.len() });
     }

@@ -150,8 +150,9 @@ fn on_twin(backend: &str, chip: &'static str) {
     conformance::run("msa-indexer", backend, "-", Ok(Twin { chip, skips }), problems);
 }
 
+#[cfg(not(feature = "sim"))]
 fn not_built(backend: &str) {
-    let reason = NotBuilt("no card, or the feature `sim` is off".into());
+    let reason = NotBuilt("the feature `sim` is off".into());
     conformance::run::<_, Cpu>("msa-indexer", backend, "-", Err(reason), problems());
 }
 
@@ -204,7 +205,15 @@ fn sim() {
     not_built("sim:950");
 }
 
+/// The card of this machine, where there is one and device code for it.
 #[test]
 fn npu() {
-    not_built("npu");
+    #[cfg(feature = "sim")]
+    let reason = match ascend_sim::testing::card(msa_indexer::npu::blobs(), msa_indexer::npu::origin()) {
+        Ok(card) => return on_twin("npu", card),
+        Err(reason) => reason,
+    };
+    #[cfg(not(feature = "sim"))]
+    let reason = "tests on devices need the feature `sim`".to_owned();
+    conformance::run::<_, Cpu>("msa-indexer", "npu", "-", Err(NotBuilt(reason)), problems());
 }

@@ -146,6 +146,30 @@ fn a_captured_launch_follows_the_position() {
     }
 }
 
+/// What the host still has is checked as on the CPU.
+#[test]
+fn positions_and_tables_are_checked_before_they_are_uploaded() {
+    let _order = Order::new(Mode::Fast);
+    let stream = context(CHIPS[0]).stream().unwrap();
+    let of = |paged| Plan::new(&stream, &DIMS, &Kind { queries: 3, blocks: 4, paged }).unwrap();
+    let (row, pages) = (of(false), of(true));
+    row.check(77, None).unwrap();
+    pages.check(77, Some((&[3, 0, 1, 2], 4))).unwrap();
+    // No query sees block 3.
+    pages.check(57, Some((&[3, 0, 1, -1], 4))).unwrap();
+    let error = row.check(78, None).unwrap_err();
+    assert!(matches!(error, Error::QueryBeyondLength { start: 78, queries: 3, length: 80 }), "{error}");
+    let error = pages.check(58, Some((&[3, 0, 1, -1], 4))).unwrap_err();
+    assert!(matches!(error, Error::TableEntry { entry: 3, blocks: 4, found: -1 }), "{error}");
+    let error = pages.check(0, Some((&[4, 0, 1, 2], 4))).unwrap_err();
+    assert!(matches!(error, Error::TableEntry { entry: 0, blocks: 4, found: 4 }), "{error}");
+    let error = pages.check(0, Some((&[0, 1, 2], 4))).unwrap_err();
+    assert!(matches!(error, Error::Length { argument: "block_table", .. }), "{error}");
+    for error in [row.check(0, Some((&[0, 1, 2, 3], 4))).unwrap_err(), pages.check(0, None).unwrap_err()] {
+        assert!(matches!(error, Error::OtherPlan { argument: "block_table", .. }), "{error}");
+    }
+}
+
 /// What the device does not take at its word, it says when it is asked, once.
 #[test]
 fn positions_and_pages_that_are_none_are_reported() {

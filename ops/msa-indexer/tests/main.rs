@@ -19,3 +19,7 @@ mod special;
 mod sweep;
 #[cfg(feature = "sim")]
 mod sync;
+mod workspace;
+
+#[global_allocator]
+static ALLOCATOR: op_testkit::allocations::CountingAllocator = op_testkit::allocations::CountingAllocator;

@@ -42,7 +42,7 @@
 
 use crate::error::Error;
 use crate::knobs::Dtype;
-use crate::shape::{AttentionDims, check_len, rows_of};
+use crate::shape::{AttentionDims, Blocks, check_len, check_lists, check_table, rows_of};
 use crate::tiling::STATUS_WORDS;
 pub use crate::tiling::{Kind, Layout, Lists, MsaMainBranchTiling, Split, Tiles, Use, budget, budget_of};
 use ascend_rt::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Kernel, Launch, Module, Queue, Stream, kernel};
@@ -276,6 +276,47 @@ impl Plan {
     #[must_use]
     pub fn split(&self) -> &Split {
         &self.split
+    }
+
+    /// The checks that a launch does not make, for what the host still has: ids that are out of range, behind padding or twice,
+    /// and entries of the table, with the number of pages, that are no page. `tokens`: of the sequence.
+    ///
+    /// # Errors
+    /// The first of these, by argument and place, or a length that does not fit the plan.
+    pub fn check(
+        &self,
+        start: usize,
+        tokens: usize,
+        block_ids: &[i32],
+        table: Option<(&[i32], usize)>,
+    ) -> Result<(), Error> {
+        let (kv_heads, Kind { n, lists, topk, .. }) = (self.dims.kv_heads, self.kind);
+        let expected =
+            |tile: usize, heads: usize| check_len("block_ids", &[n.div_ceil(tile), heads, topk], block_ids.len());
+        let blocks = match lists {
+            Lists::All => Blocks::All,
+            Lists::Shared => {
+                check_len("block_ids", &[topk], block_ids.len())?;
+                Blocks::Shared(block_ids)
+            }
+            Lists::PerTile { tile } => {
+                expected(tile.max(1), 1)?;
+                Blocks::PerTile { tile, ids: block_ids }
+            }
+            Lists::PerTileAndHead { tile } => {
+                expected(tile.max(1), kv_heads)?;
+                Blocks::PerTileAndHead { tile, ids: block_ids }
+            }
+            Lists::PerQuery => {
+                expected(1, kv_heads)?;
+                Blocks::PerQuery(block_ids)
+            }
+        };
+        check_lists(&self.dims, [start, n, tokens], blocks)?;
+        match table {
+            Some((table, pages)) => check_table(table, tokens.div_ceil(self.dims.block), pages),
+            None => Ok(()),
+        }
     }
 
     /// Queues a launch, eagerly or in a capture; nothing here waits for the device. Without queries, nothing is queued.

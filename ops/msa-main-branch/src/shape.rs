@@ -426,7 +426,23 @@ impl<'a> Context<'a> {
     }
 }
 
-fn check_table(table: &[i32], blocks: usize, pages: usize) -> Result<(), Error> {
+/// The checks of lists alone, for keys that are not at hand: `n` queries from `start` on of a sequence of `tokens` tokens.
+#[cfg(feature = "npu")]
+pub(crate) fn check_lists(
+    dims: &AttentionDims,
+    [start, n, tokens]: [usize; 3],
+    blocks: Blocks<'_>,
+) -> Result<(), Error> {
+    let end = start.saturating_add(n);
+    if tokens < end {
+        return Err(Error::TooFewTokens { start, queries: n, found: tokens });
+    }
+    let source = Source::RowMajor { keys: Data::F32(&[]), values: Data::F32(&[]), order: Order::Tokens };
+    let context = Context { dims: *dims, source, tokens: end, blocks: tokens.div_ceil(dims.block) };
+    Lists::new(n, &context, blocks).map(drop)
+}
+
+pub(crate) fn check_table(table: &[i32], blocks: usize, pages: usize) -> Result<(), Error> {
     let Some(table) = table.get(..blocks) else {
         return Err(Error::BlockTable { expected: blocks, found: table.len() });
     };

@@ -136,7 +136,7 @@ pub struct Kind {
 pub struct Tiles {
     /// Keys of a step of the online softmax, a multiple of the block. `None`: 512, in F32 256, or 8 blocks if those are less.
     pub keys: Option<usize>,
-    /// The most queries of an item. `None`: as many as 128 rows hold. No effect on results.
+    /// The most queries of an item. `None`: as many as 128 rows hold. Results depend on both by rounding.
     pub queries: Option<usize>,
 }
 
@@ -151,6 +151,9 @@ impl Tiles {
 
     /// Slots of a task.
     fn slots(&self, dims: &AttentionDims, dtype: Dtype) -> Result<u32, Error> {
+        if self.queries == Some(0) {
+            return Err(NQ_TILE.refuse("0".to_owned(), NQ_TILE.expected.to_owned()));
+        }
         let Some(keys) = self.keys else {
             return Ok(TASK_SLOTS);
         };
@@ -289,7 +292,7 @@ impl Split {
         tile: usize,
         mask_slots: Option<usize>,
     ) -> Result<Self, Error> {
-        let most_queries = u32::try_from(tile).unwrap_or(u32::MAX).max(1);
+        let most_queries = u32::try_from(tile).unwrap_or(u32::MAX);
         let most = |what, found: usize, most: u32| match u32::try_from(found) {
             Ok(found) if found <= most => Ok(found),
             _ => Err(Error::DeviceSize { what, most: most as usize, found }),

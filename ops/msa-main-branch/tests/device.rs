@@ -105,8 +105,19 @@ pub(crate) fn launch(
     lists: &Lists,
     layout: Layout,
 ) -> Result<(Vec<f32>, Vec<bool>), Error> {
+    launch_with_tiles(stream, sequence, lists, layout, &Tiles::default())
+}
+
+/// The same, with sizes of the caller's.
+pub(crate) fn launch_with_tiles(
+    stream: &Stream,
+    sequence: &Sequence,
+    lists: &Lists,
+    layout: Layout,
+    tiles: &Tiles,
+) -> Result<(Vec<f32>, Vec<bool>), Error> {
     let (kind, ids) = kind(sequence, lists, layout);
-    let mut plan = Plan::new(stream, &sequence.dims, &kind)?;
+    let mut plan = Plan::with_tiles(stream, &sequence.dims, &kind, tiles)?;
     let (keys, values_of, table) = match layout {
         Layout::Plain => (sequence.k.clone(), sequence.v.clone(), None),
         Layout::Paged => {

@@ -2,8 +2,8 @@
 
 //! Launches on the twin beside those of the suite: the published form with its mask, wrong calls, what a status says.
 
-use crate::device::launch_masked;
-use crate::fixture::{Kind, Sequence, dims, expected_masked};
+use crate::device::{launch_masked, launch_with_tiles};
+use crate::fixture::{self, Kind, Sequence, dims, expected_masked};
 use half::bf16;
 use msa_main_branch::ascend_rt::Stream;
 use msa_main_branch::ascend_sim::Mode;
@@ -65,6 +65,23 @@ fn a_mask_agrees_with_the_reference() {
     }
 }
 
+/// Tiles of other sizes have the same results but for rounding.
+#[test]
+fn tiles_of_any_size_agree_with_the_reference() {
+    let _order = Order::new(Mode::Fast);
+    let sequence = Sequence::new(dims(6, 3, 40, 20), Kind::F32, 37, 41, 0, 3);
+    let ids = fixture::Lists::Shared(vec![2, 0, 3, 1]);
+    let (expected, _) = fixture::expected(&sequence, &ids);
+    for chip in CHIPS {
+        let stream = context(chip).stream().unwrap();
+        for (keys, queries) in [(Some(20), None), (Some(60), Some(1)), (None, Some(5)), (None, Some(1000))] {
+            let tiles = Tiles { keys, queries };
+            let (out, _) = launch_with_tiles(&stream, &sequence, &ids, Layout::Plain, &tiles).unwrap();
+            assert_close(&format!("{tiles:?}"), &out, &expected, &sequence.shape(), Kind::F32.tolerance());
+        }
+    }
+}
+
 const DIMS: AttentionDims = dims(2, 1, 16, 8);
 
 /// One launch on 5 queries from position 19 on, three blocks of keys and two entries a list: what it says.
@@ -112,6 +129,33 @@ fn ids_and_pages_that_are_none_and_blind_queries_are_reported() {
         // Nobody looks for the page of a block that is in no list.
         assert_eq!(of(Layout::Paged, [0, 1], [2, 1, -1]), (false, false), "{chip}");
     }
+}
+
+/// What the host still has is checked as on the CPU.
+#[test]
+fn lists_and_tables_are_checked_before_they_are_uploaded() {
+    let _order = Order::new(Mode::Fast);
+    let stream = context(CHIPS[0]).stream().unwrap();
+    let kind =
+        npu::Kind { n: 5, dtype: Dtype::Bf16, layout: Layout::Paged, lists: Lists::PerTile { tile: 4 }, topk: 2 };
+    let plan = Plan::new(&stream, &DIMS, &kind).unwrap();
+    let of = |start, ids: &[i32], table: &[i32]| plan.check(start, 24, ids, Some((table, 3)));
+    of(19, &[0, 2, 1, -1], &[2, 0, 1]).unwrap();
+    let error = |start, ids: &[i32], table: &[i32]| of(start, ids, table).unwrap_err();
+    assert!(matches!(error(20, &[0, 2, 1, -1], &[2, 0, 1]), Error::TooFewTokens { start: 20, queries: 5, found: 24 }));
+    assert!(matches!(error(19, &[0, 2], &[2, 0, 1]), Error::Length { argument: "block_ids", .. }));
+    let found = |error| match error {
+        Error::BlockRange { argument, at, blocks: 3, found } => (argument, at, found),
+        Error::BlockPadding { argument, at, found } | Error::BlockTwice { argument, at, found } => {
+            (argument, at, found)
+        }
+        error => panic!("{error}"),
+    };
+    assert_eq!(found(error(19, &[0, 3, 1, -1], &[2, 0, 1])), ("block_ids", vec![0, 1], 3));
+    assert_eq!(found(error(19, &[0, 2, -1, 1], &[2, 0, 1])), ("block_ids", vec![1, 0], -1));
+    assert_eq!(found(error(19, &[0, 0, 1, -1], &[2, 0, 1])), ("block_ids", vec![0, 1], 0));
+    assert!(matches!(error(19, &[0, 2, 1, -1], &[2, 0]), Error::BlockTable { expected: 3, found: 2 }));
+    assert!(matches!(error(19, &[0, 2, 1, -1], &[2, 3, 1]), Error::Page { entry: 1, pages: 3, found: 3 }));
 }
 
 /// A refusal names the argument; nothing is queued.

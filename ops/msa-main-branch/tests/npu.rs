@@ -98,6 +98,8 @@ fn tiles_are_what_knobs_ask_for_or_refused() {
     assert_eq!(message(Dtype::F32, 512), format!("MSA_NTILE asks for 32768 {of_scores} 16384"));
     let expected = "environment variable MSA_NTILE is `200`, expected a positive multiple of 128, the keys of a block";
     assert_eq!(message(Dtype::F16, 200), expected);
+    let message = of(Dtype::Bf16, None, Some(0)).unwrap_err().to_string();
+    assert_eq!(message, "environment variable MSA_NQ_TILE is `0`, expected a positive whole number");
     let masked = Split::masked(&dims, 300, Dtype::Bf16, 16, 20, &Tiles { keys: Some(128), queries: None }).unwrap();
     assert_eq!((masked.tiling.pass_slots, masked.tiling.has_mask, masked.tiling.mask_slots), (1, 1, 16));
 }

@@ -40,7 +40,7 @@
 //! ```
 
 use crate::error::Error;
-use crate::shape::{DecodeDims, check_len};
+use crate::shape::{Blind, BlockIds, DecodeDims, Plan as Lists, Room, check_len};
 use crate::tiling::STATUS_WORDS;
 pub use crate::tiling::{CacheLayout, Kind, MsaSparseDecodeTiling, Split, Tiles, Use, budget};
 use ascend_rt::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Kernel, Launch, Module, Queue, Stream, kernel};
@@ -192,6 +192,42 @@ impl Plan {
     #[must_use]
     pub fn split(&self) -> &Split {
         &self.split
+    }
+
+    /// The checks that a launch does not make, for what the host still has: ids that are out of range, behind padding or twice,
+    /// lengths beyond the capacity, and entries of the table of a paged cache, with the number of pages, that are no page.
+    /// Says which KV heads see nothing.
+    ///
+    /// # Errors
+    /// The first of these, by argument and place, or a length that does not fit the plan.
+    pub fn check(
+        &self,
+        block_ids: &[i32],
+        seq_lens: &[usize],
+        table: Option<(&[i32], usize)>,
+    ) -> Result<Vec<Blind>, Error> {
+        let (kv_heads, Kind { batch, top_k, per_kv_head, cache, precision, .. }) = (self.dims.kv_heads, self.kind);
+        let room = match (cache, table) {
+            (CacheLayout::Plain { blocks }, None) => Room::plain(blocks),
+            (CacheLayout::Paged { blocks }, Some((table, pages))) => {
+                check_len("block_table", &[batch, blocks], table.len())?;
+                Room::paged(table, blocks, pages)
+            }
+            (CacheLayout::Plain { .. }, Some(_)) => {
+                return Err(Error::OtherPlan { argument: "block_table", expected: "a plain cache" });
+            }
+            (CacheLayout::Paged { .. }, None) => {
+                return Err(Error::OtherPlan { argument: "block_table", expected: "a paged cache" });
+            }
+        };
+        let ids = if per_kv_head {
+            check_len("block_ids", &[batch, kv_heads, top_k], block_ids.len())?;
+            BlockIds::PerKvHead(block_ids)
+        } else {
+            check_len("block_ids", &[batch, top_k], block_ids.len())?;
+            BlockIds::Shared(block_ids)
+        };
+        Ok(Lists::of_lists(&self.dims, batch, &room, precision, ids, seq_lens)?.blind(kv_heads))
     }
 
     /// Queues a launch, eagerly or in a capture; nothing here waits for the device. Without batch entries, nothing is

@@ -315,6 +315,12 @@ impl<'a> Room<'a> {
         Self { blocks, pages: blocks, table: None, packed: None }
     }
 
+    /// Pages that are not at hand.
+    #[cfg(feature = "npu")]
+    pub(crate) fn paged(table: &'a [i32], blocks: usize, pages: usize) -> Self {
+        Self { blocks, pages, table: Some(table), packed: None }
+    }
+
     fn new(dims: &DecodeDims, cache: &Cache<'a>, entries: usize) -> Result<Self, Error> {
         let DecodeDims { kv_heads, head_dim, block, .. } = *dims;
         match *cache {

@@ -157,8 +157,9 @@ fn on_twin(backend: &str, chip: &'static str) {
     conformance::run("msa-sparse-decode", backend, "-", Ok(Twin(chip)), problems());
 }
 
+#[cfg(not(feature = "sim"))]
 fn not_built(backend: &str) {
-    let reason = NotBuilt("no card, or the feature `sim` is off".into());
+    let reason = NotBuilt("the feature `sim` is off".into());
     conformance::run::<_, Cpu>("msa-sparse-decode", backend, "-", Err(reason), problems());
 }
 
@@ -211,7 +212,15 @@ fn sim() {
     not_built("sim:950");
 }
 
+/// The card of this machine, where there is one and device code for it.
 #[test]
 fn npu() {
-    not_built("npu");
+    #[cfg(feature = "sim")]
+    let reason = match ascend_sim::testing::card(msa_sparse_decode::npu::blobs(), msa_sparse_decode::npu::origin()) {
+        Ok(card) => return on_twin("npu", card),
+        Err(reason) => reason,
+    };
+    #[cfg(not(feature = "sim"))]
+    let reason = "tests on devices need the feature `sim`".to_owned();
+    conformance::run::<_, Cpu>("msa-sparse-decode", "npu", "-", Err(NotBuilt(reason)), problems());
 }

@@ -124,6 +124,33 @@ fn device_values_that_are_wrong_harm_nobody_else() {
     }
 }
 
+/// What the host still has is checked as on the CPU.
+#[test]
+fn lists_lengths_and_tables_are_checked_before_they_are_uploaded() {
+    let _order = Order::new(Mode::Fast);
+    let stream = context(CHIPS[0]).stream().unwrap();
+    let setup = Setup::new(DIMS, Precision::Bf16, 2, 4, 5).with_ids(Ids::Shared(vec![2, 0, -1, 3, 1, -1]));
+    let setup = setup.with_lens(&[80, 75]);
+    let plan = Plan::new(&stream, &DIMS, &kind(&setup, true, true)).unwrap();
+    let table = [0, 1, 2, 3, 4, 5, 6, 7];
+    let of = |ids: [i32; 6], lens: [usize; 2], table: &[i32]| plan.check(&ids, &lens, Some((table, 8)));
+    let good = [2, 0, -1, 3, 1, -1];
+    assert!(of(good, [80, 75], &table).unwrap().is_empty());
+    // Sequence 1 ends before its blocks.
+    let blind = of(good, [80, 20], &table).unwrap();
+    assert_eq!(blind.iter().map(|blind| (blind.batch, blind.kv_head)).collect::<Vec<_>>(), [(1, 0), (1, 1)]);
+    let error = |ids, lens, table: &[i32]| of(ids, lens, table).unwrap_err();
+    assert!(matches!(error([2, 4, -1, 3, 1, -1], [80, 75], &table), Error::BlockId { blocks: 4, found: 4, .. }));
+    assert!(matches!(error([2, -1, 0, 3, 1, -1], [80, 75], &table), Error::IdAfterPadding { found: 0, .. }));
+    assert!(matches!(error([2, 2, -1, 3, 1, -1], [80, 75], &table), Error::DuplicateId { found: 2, .. }));
+    assert!(matches!(error(good, [81, 75], &table), Error::SeqLen { batch: 0, expected: 80, found: 81 }));
+    assert!(matches!(error(good, [80, 75], &table[..7]), Error::Length { argument: "block_table", .. }));
+    let wrong = [0, 1, 2, 3, 4, 8, 6, 7];
+    assert!(matches!(error(good, [80, 75], &wrong), Error::BlockTable { batch: 1, block: 1, pages: 8, found: 8 }));
+    assert!(matches!(plan.check(&good, &[80, 75], None), Err(Error::OtherPlan { argument: "block_table", .. })));
+    assert!(matches!(plan.check(&good[1..], &[80, 75], Some((&table, 8))), Err(Error::Length { .. })));
+}
+
 /// What the device does not take at its word, it says when it is asked.
 #[test]
 fn wrong_values_and_blind_items_are_reported() {

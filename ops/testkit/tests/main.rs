@@ -2,6 +2,7 @@
 
 //! Tests of the test machinery: each tool must also be seen to fail.
 
+mod allocations;
 mod compare;
 mod conformance;
 mod golden;
@@ -9,6 +10,9 @@ mod guard;
 mod safetensors;
 mod strategies;
 mod vendored;
+
+#[global_allocator]
+static ALLOCATOR: op_testkit::allocations::CountingAllocator = op_testkit::allocations::CountingAllocator;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};

@@ -91,8 +91,8 @@ fn each_launch_leaves_its_timeline() {
         let text = std::fs::read_to_string(folder.path().join(name)).unwrap();
         assert!(text.contains("\"Add\"") && text.contains("MTE2"), "{text}");
     }
-    // A path that cannot be written is an error that names the variable.
-    ascend_sim::configure(Some(Settings { trace: Some(folder.path().join("no/t.json")), ..Settings::default() }));
+    // A path that cannot be written, here in a file, is an error that names the variable.
+    ascend_sim::configure(Some(Settings { trace: Some(folder.path().join("t.json/t.json")), ..Settings::default() }));
     let args = Add { x: (&x).into(), y: (&x).into(), z: (&mut z).into(), n: 3, scale: 1.0 };
     // SAFETY: as above.
     unsafe { add.launch(&stream, Launch::blocks(1), args) }.unwrap();
