@@ -95,9 +95,9 @@ impl ModelArgs {
         options
     }
 
-    /// Whether experts stay on the host.
-    pub(crate) fn streaming(&self) -> bool {
-        self.streaming || !self.no_streaming
+    /// Whether experts stay on the host. Graph arms want them on the device, unless streaming was asked for.
+    pub(crate) fn streaming(&self, graphs: bool) -> bool {
+        self.streaming || !(self.no_streaming || graphs)
     }
 
     /// How weights are held on the host. On the CPU, where nothing is copied anywhere, weights that are streamed are read from

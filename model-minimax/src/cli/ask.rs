@@ -117,7 +117,7 @@ pub(crate) fn run(args: &AskArgs) -> anyhow::Result<()> {
     let config = session.config();
     check_request(&prompt, options.max_new_tokens, config.vocab_size, config.max_position_embeddings)?;
 
-    let (mut model, _) = session.load(&args.model)?;
+    let (mut model, _) = session.load_for(&args.model, args.graph)?;
     let arm = if args.eager { Arm::Eager } else { Arm::Fused };
     model.set_arm(if args.graph { arm.as_graph() } else { arm });
     eprintln!("prompt: {} tokens", prompt.len());

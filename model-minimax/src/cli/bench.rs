@@ -364,7 +364,8 @@ impl Here<'_> {
     fn measure(&self, plan: &Plan, order: Order, before: impl Fn()) -> anyhow::Result<Vec<Report>> {
         let Self { args, session, prompt, .. } = *self;
         let config = session.config();
-        let (mut model, load_time) = session.load(&args.model)?;
+        let graphs = plan.arms.iter().any(|arm| arm.is_graph());
+        let (mut model, load_time) = session.load_for(&args.model, graphs)?;
         let bandwidth = Bandwidth::new(PROBE_BYTES).context("no memory for the bandwidth probe")?;
         let precision = match args.model.dtype {
             Dtype::F32 => Precision::F32,

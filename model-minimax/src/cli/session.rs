@@ -77,6 +77,11 @@ impl Session {
 
     /// Loads the weights, with a progress bar; the time is that of loading alone.
     pub(crate) fn load(&self, args: &ModelArgs) -> anyhow::Result<(Model, Duration)> {
+        self.load_for(args, false)
+    }
+
+    /// As [`load`](Self::load), for graph arms if `graphs` says so.
+    pub(crate) fn load_for(&self, args: &ModelArgs, graphs: bool) -> anyhow::Result<(Model, Duration)> {
         let (run, stored) = (self.config.num_hidden_layers, self.config.checkpoint_layers);
         let layers = if run == stored { format!("{run} layers") } else { format!("{run} of {stored} layers") };
         eprintln!(
@@ -99,7 +104,7 @@ impl Session {
             attention: args.attention.mode(),
             prefill_chunk: args.attention.prefill_chunk(),
             device: self.device.clone(),
-            streaming: args.streaming(),
+            streaming: args.streaming(graphs),
         };
         if let Some(plan) = Model::memory_plan(&self.checkpoint, &self.config, &options)? {
             eprintln!("{plan}");

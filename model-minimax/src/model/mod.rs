@@ -374,18 +374,6 @@ impl Model {
         self.sequence.cache.truncate(len);
     }
 
-    /// Whether passes of one token replay the experts' part on the device as graphs, which are captured for the arm of the
-    /// moment now. The bits are the same. On the CPU there is nothing to capture.
-    ///
-    /// # Errors
-    /// [`ModelError::Device`]: experts are streamed, or a capture fails.
-    pub fn capture_experts(&mut self, on: bool) -> Result<(), ModelError> {
-        match &mut self.network.device {
-            Some(device) => device.get_mut().unwrap_or_else(PoisonError::into_inner).set_graphs(on, self.arm),
-            None => Ok(()),
-        }
-    }
-
     /// Appends `ids` to the sequence and returns the logits of each, F32 `[ids, vocab]`. `observe` is shown what happens on
     /// the way.
     ///
@@ -481,7 +469,9 @@ impl Decoder for Model {
     }
 
     fn prepare(&mut self, tokens: usize) -> Result<(), ModelError> {
-        if self.arm.is_graph() {
+        if let Some(device) = self.network.device.as_mut().filter(|_| self.arm.is_graph()) {
+            device.get_mut().unwrap_or_else(PoisonError::into_inner).capture(self.arm)?;
+        } else if self.arm.is_graph() {
             self.captured(tokens.min(self.max_positions()))?;
         }
         Ok(())
@@ -489,7 +479,8 @@ impl Decoder for Model {
 
     fn forward(&mut self, ids: &[u32]) -> Result<&[f32], ModelError> {
         match *ids {
-            [id] if self.arm.is_graph() => {
+            // On a device the experts' part is what is captured.
+            [id] if self.arm.is_graph() && self.network.device.is_none() => {
                 self.check(self.len(), ids)?;
                 let place = self.captured(self.len() + 1)?;
                 self.graphs[place].replay(&self.network, &mut self.sequence, id)
@@ -506,6 +497,9 @@ impl BenchDecoder for Model {
 
     fn forward_window(&mut self, ids: &[u32]) -> Result<&[f32], ModelError> {
         self.check(0, ids)?;
+        if self.network.device.is_some() {
+            return Err(DeviceError::Window.into());
+        }
         let arm = self.arm.as_graph();
         let place = self.windows.iter().position(|window| window.arm() == arm);
         let place = match place {

@@ -202,19 +202,22 @@ fn captured_experts_follow_the_routing_of_each_token() {
             assert!(experts.len() > 1, "{name}: {experts:?}");
             all
         };
-        for arm in [Arm::Fused, Arm::Eager] {
+        for (arm, graph) in [(Arm::Fused, Arm::FusedGraph), (Arm::Eager, Arm::VecGraph)] {
             model.set_arm(arm);
-            model.capture_experts(false).unwrap();
             let expected = run(&mut model);
-            model.capture_experts(true).unwrap();
+            model.set_arm(graph);
+            model.prepare(20).unwrap();
             let live = live(&options.device);
-            assert_same_bits(&format!("{name} {arm} on {device}"), &run(&mut model), &expected, &[5, VOCAB]);
+            assert_same_bits(&format!("{name} {graph} on {device}"), &run(&mut model), &expected, &[5, VOCAB]);
             assert_eq!(self::live(&options.device), live, "memory was taken while replaying");
         }
     }
     let mut streamed = load(MODELS[0], &options("sim:910b3"));
-    let error = streamed.capture_experts(true).unwrap_err();
+    streamed.set_arm(Arm::FusedGraph);
+    let error = streamed.forward(&[1]).unwrap_err();
     assert!(matches!(error, ModelError::Device(DeviceError::StreamedGraph)), "{error}");
+    let error = streamed.forward_window(&[1, 2]).unwrap_err();
+    assert!(matches!(error, ModelError::Device(DeviceError::Window)), "{error}");
 }
 
 /// Layers of a model.
@@ -235,8 +238,9 @@ fn the_memory_plan_counts_what_is_allocated() {
         let options = LoadOptions { streaming, prefill_chunk, ..options("sim:910b3") };
         let plan = Model::memory_plan(&checkpoint, &config, &options).unwrap().unwrap();
         assert_eq!(plan.streamed.is_some(), streaming);
-        // 3 x 64 x 128 codes and a BF16 scale for each 32, of 2 layers of 8 experts, or of 2 buckets of 4.
-        let experts = 3 * 64 * 128 * 17 / 16 * if streaming { 8 } else { 16 };
+        // 3 x 64 x 128 codes, a BF16 scale for each 32 and 32 bytes behind the scales of each product, of 2 layers of 8
+        // experts, or of 2 buckets of 4.
+        let experts = (3 * 64 * 128 * 17 / 16 + 2 * 32) * if streaming { 8 } else { 16 };
         assert_eq!(plan.items[0].bytes, experts, "{plan}");
         let before = live(&options.device);
         let mut model = load(MODELS[3], &options);

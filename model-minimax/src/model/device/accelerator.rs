@@ -84,8 +84,6 @@ pub(crate) struct Accelerator {
     stream: Stream,
     experts: Option<Experts>,
     attention: Option<Attention>,
-    /// Whether passes of one token replay what was captured.
-    graphs: bool,
 }
 
 impl Accelerator {
@@ -208,14 +206,7 @@ impl Accelerator {
             Some(msa) => Some(Attention::new(&stream, msa, &sparse, config.max_position_embeddings)?),
             None => None,
         };
-        Ok(Some(Self {
-            level: options.level,
-            pool: Arc::clone(&options.pool),
-            stream,
-            experts,
-            attention,
-            graphs: false,
-        }))
+        Ok(Some(Self { level: options.level, pool: Arc::clone(&options.pool), stream, experts, attention }))
     }
 
     /// The weighted sum of the chosen experts for each token, F32 `[tokens, hidden]`, unrounded; `tokens` are
@@ -228,29 +219,26 @@ impl Accelerator {
         tokens: &[bf16],
         choice: (&[u32], &[f32]),
     ) -> Result<Vec<f32>, ModelError> {
-        let Self { pool, stream, experts, graphs, .. } = self;
+        let Self { pool, stream, experts, .. } = self;
         let Some(experts) = experts else {
             return Err(DeviceError::Failed { what: "experts", report: "none were loaded".to_owned() }.into());
         };
-        if *graphs && tokens.len() == mlps.dims.hidden {
+        if arm.is_graph() && tokens.len() == mlps.dims.hidden {
             let mut out = vec![0.0; tokens.len()];
-            if let Some(replayed) = experts.replay(stream, arm, layer, tokens, choice, &mut out) {
-                replayed?;
-                return Ok(out);
-            }
+            experts.captured(stream, arm)?.replay(stream, layer, tokens, choice, &mut out)?;
+            return Ok(out);
         }
         Ok(experts.run(stream, pool, arm, layer, mlps, tokens, choice)?)
     }
 
-    /// Whether passes of one token replay the experts' part from now on; an arm is captured when that is first wanted of it.
+    /// Captures the experts of one token for a graph arm, unless that was done before.
     ///
     /// # Errors
     /// [`DeviceError::StreamedGraph`], or a capture fails.
-    pub(crate) fn set_graphs(&mut self, on: bool, arm: Arm) -> Result<(), ModelError> {
-        if let Some(experts) = self.experts.as_mut().filter(|_| on) {
-            experts.capture(&mut self.stream, arm)?;
+    pub(crate) fn capture(&mut self, arm: Arm) -> Result<(), ModelError> {
+        if let Some(experts) = &mut self.experts {
+            experts.captured(&mut self.stream, arm)?;
         }
-        self.graphs = on;
         Ok(())
     }
 

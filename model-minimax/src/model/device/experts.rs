@@ -233,7 +233,7 @@ pub(super) struct Experts {
     plans: Vec<Planned>,
     works: Vec<Work>,
     /// One token's experts, of the arms that were captured.
-    graphs: Vec<(Arm, ExpertGraphs)>,
+    graphs: Vec<ExpertGraphs>,
 }
 
 /// A launch: which experts, and where their rows are.
@@ -312,29 +312,19 @@ impl Experts {
         Ok(())
     }
 
-    /// Captures the experts of one token as an arm runs them, unless that was done before.
-    pub(super) fn capture(&mut self, stream: &mut Stream, arm: Arm) -> Result<(), DeviceError> {
-        let Residence::Prebuilt(layers) = &self.residence else { return Err(DeviceError::StreamedGraph) };
-        if self.graphs.iter().all(|(other, _)| *other != arm) {
-            let (sizes, form) = ((self.dims, self.top_k), (self.layout, self.bytes));
-            self.graphs.push((arm, ExpertGraphs::capture(stream, arm, sizes, form, layers)?));
-        }
-        Ok(())
-    }
-
-    /// What [`run`](Self::run) computes of one token, by replaying what was [captured](Self::capture) for the arm; `None` if
-    /// nothing was.
-    pub(super) fn replay(
-        &mut self,
-        stream: &Stream,
-        arm: Arm,
-        layer: usize,
-        token: &[bf16],
-        choice: (&[u32], &[f32]),
-        out: &mut [f32],
-    ) -> Option<Result<(), DeviceError>> {
-        let (_, graphs) = self.graphs.iter_mut().find(|(captured, _)| *captured == arm)?;
-        Some(graphs.replay(stream, layer, token, choice, out))
+    /// The experts of one token as a graph arm runs them: captured now, unless they were before.
+    pub(super) fn captured(&mut self, stream: &mut Stream, arm: Arm) -> Result<&mut ExpertGraphs, DeviceError> {
+        let Self { dims, top_k, layout, bytes, residence, graphs, .. } = self;
+        let Residence::Prebuilt(layers) = residence else { return Err(DeviceError::StreamedGraph) };
+        let place = match graphs.iter().position(|graphs| graphs.is_fused() == arm.is_fused()) {
+            Some(place) => place,
+            None => {
+                let (sizes, form) = ((*dims, *top_k), (*layout, *bytes));
+                graphs.push(ExpertGraphs::capture(stream, arm.is_fused(), sizes, form, layers)?);
+                graphs.len() - 1
+            }
+        };
+        Ok(&mut graphs[place])
     }
 
     /// The weighted sum of the chosen experts for each token, F32 `[tokens, hidden]`. `tokens` are `[tokens, hidden]`, the
@@ -355,10 +345,10 @@ impl Experts {
         let count = tokens.len() / hidden;
         let route = Route::new(dims.experts, count, ids, weights).map_err(refused(WHAT))?;
         let rows = route.tokens.len();
-        let slots = match (arm, &*residence) {
-            (Arm::Eager, _) => 1,
-            (_, Residence::Prebuilt(_)) => dims.experts,
-            (_, Residence::Streamed { .. }) => BUCKET.min(dims.experts),
+        let slots = match residence {
+            _ if !arm.is_fused() => 1,
+            Residence::Prebuilt(_) => dims.experts,
+            Residence::Streamed { .. } => BUCKET.min(dims.experts),
         };
         let groups = divide(&route.cumsum, slots);
 

@@ -9,7 +9,6 @@
 use super::DeviceError;
 use super::accelerator::{Both, OperatorError, failed, refused};
 use super::experts::{Parts, Work};
-use crate::bench::Arm;
 use ascend_rt::{CaptureMode, Graph, Queue, Stream};
 use grouped_gemm::MoeDims;
 use grouped_gemm::npu::{Call, Combine, Layout, Options, Plan};
@@ -20,6 +19,7 @@ const WHAT: &str = "captured experts";
 /// The graphs of all layers for one token and one arm.
 #[derive(Debug)]
 pub(super) struct ExpertGraphs {
+    fused: bool,
     dims: MoeDims,
     /// Shared: layers follow each other.
     work: Work,
@@ -28,19 +28,19 @@ pub(super) struct ExpertGraphs {
 }
 
 impl ExpertGraphs {
-    /// Captures the experts of all layers in `built`: one launch of all of them, or in the eager arm one for each, most of
-    /// which find no rows.
+    /// Captures the experts of all layers in `built`: one launch of all of them, or unless `fused` one for each, most of which
+    /// find no rows.
     ///
     /// # Errors
     /// The device has no memory, or a capture fails.
     pub(super) fn capture(
         stream: &mut Stream,
-        arm: Arm,
+        fused: bool,
         (dims, top_k): (MoeDims, usize),
         (layout, bytes): (Layout, [usize; 4]),
         built: &[Option<Parts>],
     ) -> Result<Self, DeviceError> {
-        let slots = if arm == Arm::Eager { 1 } else { dims.experts };
+        let slots = if fused { dims.experts } else { 1 };
         let mut work = Work::new(stream, &dims, top_k, 1)?;
         let options = Options { layout, ..Options::default() };
         let mut plan = Plan::new(stream, &MoeDims { experts: slots, ..dims }, top_k, options).map_err(refused(WHAT))?;
@@ -93,7 +93,12 @@ impl ExpertGraphs {
                 (Err(error), None) => return Err(failed(WHAT)(error)),
             }
         }
-        Ok(Self { dims, work, graphs })
+        Ok(Self { fused, dims, work, graphs })
+    }
+
+    /// Whether all experts are one launch.
+    pub(super) fn is_fused(&self) -> bool {
+        self.fused
     }
 
     /// The weighted sum of the chosen experts for one token. `ids` are ascending; `out` is `[hidden]`.
@@ -108,7 +113,7 @@ impl ExpertGraphs {
         (ids, weights): (&[u32], &[f32]),
         out: &mut [f32],
     ) -> Result<(), DeviceError> {
-        let Self { dims, work, graphs } = self;
+        let Self { dims, work, graphs, .. } = self;
         let experts = dims.experts;
         let fits = ids.len() == work.scales.host.len()
             && weights.len() == ids.len()

@@ -10,8 +10,8 @@
 //! them are brought there once, at load; with streaming they stay on the host, and those that a call needs are copied in
 //! buckets, the next one while the one before is multiplied. The bits are the same.
 //!
-//! The experts of passes of one token may be [captured](super::Model::capture_experts) as graphs, one for each layer, which are
-//! replayed with the routing of each token.
+//! In the graph arms, the experts of passes of one token are captured as graphs, one for each layer, which are replayed with
+//! the routing of each token; everything else is as in the other arms.
 //!
 //! Differences from the CPU beside the order of F32 sums: the experts' result for a token is a sum of BF16 rows, which the
 //! CPU does not round before it sums them, and FP8 weights of 128 x 128 blocks are rounded to BF16 with their scale. In
@@ -133,8 +133,11 @@ pub enum DeviceError {
         reason: String,
     },
     /// Graphs want the weights of the experts where they are.
-    #[error("captured experts need their weights on the device: load them without streaming (--no-streaming)")]
+    #[error("graph arms need the weights of the experts on the device: load them without streaming (--no-streaming)")]
     StreamedGraph,
+    /// Windows are captured on the CPU.
+    #[error("a window of tokens (--static-routing) is captured on the CPU only: --device cpu")]
+    Window,
     /// A task failed or was refused.
     #[error("{what} on the device: {report}")]
     Failed {

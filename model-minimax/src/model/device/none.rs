@@ -48,7 +48,7 @@ impl Accelerator {
         match *self {}
     }
 
-    pub(crate) fn set_graphs(&mut self, _on: bool, _arm: Arm) -> Result<(), ModelError> {
+    pub(crate) fn capture(&mut self, _arm: Arm) -> Result<(), ModelError> {
         match *self {}
     }
 
