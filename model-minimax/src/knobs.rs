@@ -212,7 +212,6 @@ pub const KNOBS: &[Knob] = &[
     knob("NEW_TOKENS", Kind::Count(1), "32", Some("--max-new-tokens"), "bench: tokens per generation"),
     knob("WARMUP", Kind::Count(0), "1", Some("--warmup"), "bench: unmeasured generations per arm"),
     knob("ITERS", Kind::Count(1), "3", Some("--iters"), "bench: measured iterations per arm"),
-    knob("WINDOW", Kind::Count(1), "32", Some("--graph-window"), "bench: tokens of the window of the graph arms"),
     knob("PROMPT", Kind::Text, "a sentence about routing", Some("--prompt"), "bench: prompt"),
     knob("ARMS", Kind::Text, "all four", Some("--arms"), "bench: arms to measure, separated by commas"),
     knob("WINDOW", Kind::Count(1), "32", Some("--graph-window"), "bench --static-routing: tokens of the window"),

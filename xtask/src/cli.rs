@@ -159,7 +159,10 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Request, U
     }
     let words: Vec<String> = args.collect();
     let asks = |word: &str| words.iter().any(|given| given == word);
-    if words.first().is_some_and(|word| word == "bench") && asks("--counts") && !asks("--help") && !asks("-h") {
+    if words.first().is_some_and(|word| word == "bench") && asks("--counts") {
+        if asks("--help") || asks("-h") {
+            return Ok(Request { verb: Verb::Help, dry_run: asks("--dry-run") });
+        }
         let others: Vec<String> = words[1..].iter().filter(|word| *word != "--dry-run").cloned().collect();
         return Ok(Request { verb: Verb::Counts(counts::parse(&others)?), dry_run: asks("--dry-run") });
     }

@@ -67,7 +67,7 @@ pub(crate) fn is_self_contained(page: &str) {
 }
 
 fn source(folder: &Scratch, name: &str, activity: Option<Activity>) -> Source {
-    let mut reports = Report::all(&setup(), &measured(&Arm::ALL));
+    let mut reports = Report::all(&setup(), &measured(&[Arm::Eager, Arm::Fused]));
     reports[0].activity = activity;
     let path = folder.write(name, &Report::json(&reports).unwrap());
     Source { name: name.to_owned(), cases: load(&path).unwrap() }
