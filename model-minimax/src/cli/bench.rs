@@ -209,7 +209,7 @@ impl BenchArgs {
 }
 
 /// Where the reports go: every file is reserved before anything is measured.
-struct Reports {
+pub(super) struct Reports {
     all: Option<ReportFile>,
     /// Folder of the files per arm, unless there is only the file for all.
     dir: Option<PathBuf>,
@@ -217,7 +217,7 @@ struct Reports {
 }
 
 impl Reports {
-    fn reserve(args: &BenchArgs, arms: &[Arm]) -> anyhow::Result<Self> {
+    pub(super) fn reserve(args: &BenchArgs, arms: &[Arm]) -> anyhow::Result<Self> {
         let all = args.report_file.as_deref().map(ReportFile::reserve).transpose()?;
         let dir = match args.report_dir.as_str() {
             "" if all.is_some() => None,
@@ -247,10 +247,16 @@ impl Reports {
         Ok(())
     }
 
-    fn write(self, reports: &[Report]) -> anyhow::Result<()> {
-        let save = |file: ReportFile, reports: &[Report]| {
+    /// Writes reports of either kind, whose arm and JSON the functions give.
+    pub(super) fn write<R>(
+        self,
+        reports: &[R],
+        arm_of: impl Fn(&R) -> Arm,
+        json: impl Fn(&[R]) -> Result<String, serde_json::Error>,
+    ) -> anyhow::Result<()> {
+        let save = |file: ReportFile, reports: &[R]| {
             let path = file.path().to_owned();
-            file.write(&Report::json(reports)?)?;
+            file.write(&json(reports)?)?;
             eprintln!("report saved: {}", path.display());
             anyhow::Ok(())
         };
@@ -258,7 +264,7 @@ impl Reports {
             save(file, reports)?;
         }
         for (arm, file) in self.per_arm {
-            if let Some(report) = reports.iter().find(|report| report.mode == arm) {
+            if let Some(report) = reports.iter().find(|report| arm_of(report) == arm) {
                 save(file, std::slice::from_ref(report))?;
             }
         }
@@ -266,7 +272,7 @@ impl Reports {
     }
 }
 
-pub(super) fn latest(dir: &Path, arm: Arm) -> PathBuf {
+fn latest(dir: &Path, arm: Arm) -> PathBuf {
     dir.join(format!("bench_latest_{arm}.json"))
 }
 
@@ -318,7 +324,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     for report in &all {
         eprintln!("{}", summary(report));
     }
-    reports.write(&all)?;
+    reports.write(&all, |report| report.mode, Report::json)?;
     std::io::stdout().write_all(table(&all).as_bytes()).context("the table cannot be written to stdout")
 }
 

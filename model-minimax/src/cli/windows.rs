@@ -4,65 +4,25 @@
 
 use std::io::Write;
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use model_minimax::bench::{
-    Arm, Machine, ReportFile, WindowPlan, WindowReport, WindowSetup, peak_memory_bytes, run_windows, window_table,
+    Arm, Machine, WindowPlan, WindowReport, WindowSetup, peak_memory_bytes, run_windows, window_table,
 };
 use model_minimax::checkpoint::synthetic::SyntheticSpec;
 use model_minimax::config::{FfnKind, Variant};
 use model_minimax::knobs;
 
 use super::args::name;
-use super::bench::{BenchArgs, ITERS, NEW_TOKENS, WARMUP, latest};
+use super::bench::{BenchArgs, ITERS, NEW_TOKENS, Reports, WARMUP};
 use super::session::{Session, load_name};
 
 /// Tokens of a window, unless the command line says otherwise.
 const WINDOW: u32 = 32;
 
-/// Where reports go: reserved before anything is measured.
-struct Files {
-    all: Option<ReportFile>,
-    per_arm: Vec<(Arm, ReportFile)>,
-}
-
-impl Files {
-    fn reserve(args: &BenchArgs, arms: &[Arm]) -> anyhow::Result<Self> {
-        let all = args.report_file.as_deref().map(ReportFile::reserve).transpose()?;
-        let dir = match args.report_dir.as_str() {
-            "" if all.is_some() => None,
-            "" => Some(PathBuf::from(".")),
-            dir => Some(PathBuf::from(dir)),
-        };
-        let in_dir = |dir: &Path| -> anyhow::Result<Vec<_>> {
-            arms.iter().map(|&arm| Ok((arm, ReportFile::reserve(&latest(dir, arm))?))).collect()
-        };
-        Ok(Self { all, per_arm: dir.as_deref().map_or(Ok(Vec::new()), in_dir)? })
-    }
-
-    fn write(self, reports: &[WindowReport]) -> anyhow::Result<()> {
-        let save = |file: ReportFile, text: &str| {
-            let path = file.path().to_owned();
-            file.write(text)?;
-            eprintln!("report saved: {}", path.display());
-            anyhow::Ok(())
-        };
-        if let Some(file) = self.all {
-            save(file, &WindowReport::json(reports)?)?;
-        }
-        for (arm, file) in self.per_arm {
-            if let Some(report) = reports.iter().find(|report| report.mode == arm) {
-                save(file, &WindowReport::json(std::slice::from_ref(report))?)?;
-            }
-        }
-        Ok(())
-    }
-}
-
 pub(super) fn run(args: &BenchArgs, arms: Vec<Arm>) -> anyhow::Result<()> {
     let knobs = knobs::in_force()?;
-    let files = Files::reserve(args, &arms)?;
+    let files = Reports::reserve(args, &arms)?;
     let variant = args.model.variant.0.unwrap_or(Variant::M27);
     let session = Session::open(&args.model, Some(SyntheticSpec::slice(variant)))?;
     let config = session.config();
@@ -120,6 +80,6 @@ pub(super) fn run(args: &BenchArgs, arms: Vec<Arm>) -> anyhow::Result<()> {
             report.peak_mem_mb
         );
     }
-    files.write(&reports)?;
+    files.write(&reports, |report| report.mode, WindowReport::json)?;
     std::io::stdout().write_all(window_table(&reports).as_bytes()).context("the table cannot be written to stdout")
 }
